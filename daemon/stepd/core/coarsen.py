@@ -1,0 +1,163 @@
+"""Clusters of ops as the ops of a smaller problem, and the way back (Pesto 3.3, Moirai III-B, Celeritas' fusion).
+
+Who decides the clusters is somebody else's business; they must leave the graph without a cycle. The coarse problem is an
+ordinary Problem, so every planner and the simulator take it. What it leaves out is the overlap inside clusters: a cluster starts
+when all its inputs are there and sends all its outputs when its last op has ended.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.sparse import coo_array
+from scipy.sparse.csgraph import connected_components
+
+from stepd.core.compiled import kernel
+from stepd.core.errors import PlannerError
+from stepd.core.prepared import Tables, prepare
+from stepd.core.problem import Float, Index, Int, Problem
+
+
+@dataclass(frozen=True, eq=False)
+class Coarse:
+    """problem: the coarse one, c ops. cluster: int32 [n], coarse op of each op of `fine`."""
+
+    problem: Problem
+    fine: Problem
+    cluster: Index
+
+
+def coarsen(problem: Problem, cluster: Index) -> Coarse:
+    """The problem whose ops are the clusters 0..c-1 (int32 [n], every number used).
+
+    Seconds and resident bytes of a cluster are sums; temp bytes are the peak of running its ops one after the other; clusters that
+    hold ops of one colocation group are colocated. Outputs of a cluster that go to the same clusters are sent as one.
+
+    Raises PlannerError that names an op, when no device can run a whole cluster; ProblemError when the clusters close a cycle.
+    """
+    cluster = np.ascontiguousarray(cluster, dtype=np.int32)
+    count = int(cluster.max(initial=-1)) + 1
+    prepared = prepare(problem)
+    tables = prepared.tables
+    seconds = np.zeros((count, problem.n_devices))
+    np.add.at(seconds, cluster, tables.seconds)
+    stuck = np.flatnonzero(~np.isfinite(seconds).any(axis=1))
+    if stuck.size:
+        name = problem.op_names[int(np.flatnonzero(cluster == stuck[0])[0])]
+        raise PlannerError(f"no device can run every op of the cluster of op {name!r}: merge only ops that share a device")
+    resident = np.zeros(count, dtype=np.int64)
+    np.add.at(resident, cluster, tables.resident)
+    first = np.unique(cluster[tables.topological], return_index=True)[1]
+    leaders = tables.topological[first]
+    src, dst, output, sizes = _edges(tables, cluster)
+    coarse = Problem(
+        name=f"{problem.name} ({count} clusters)",
+        devices=problem.devices,
+        links=problem.links,
+        op_names=tuple(problem.op_names[i] for i in leaders),
+        op_types=tuple(problem.op_types[i] for i in leaders),
+        seconds=seconds,
+        resident_bytes=resident,
+        temp_bytes=_peak_inside(tables, cluster, count),
+        colocation=_colocation(problem.colocation, cluster, count),
+        edge_src=src,
+        edge_dst=dst,
+        edge_output=output,
+        edge_bytes=sizes,
+        user_devices=None if problem.user_devices is None else _wishes(tables, cluster, problem.user_devices, count),
+    )
+    prepare(coarse)
+    return Coarse(coarse, problem, cluster)
+
+
+def expand(coarse: Coarse, placement: Index, priority: Index) -> tuple[Index, Index]:
+    """Placement and priority of the fine ops: every op where its cluster is; clusters in their order, in a cluster producers first.
+
+    placement, priority: int32 [c], of the coarse problem; the answer int32 [n] each.
+    """
+    n = coarse.fine.n_ops
+    position = np.empty(n, dtype=np.int64)
+    position[prepare(coarse.fine).tables.topological] = np.arange(n)
+    order = np.lexsort((position, priority[coarse.cluster]))
+    fine_priority = np.empty(n, dtype=np.int32)
+    fine_priority[order] = np.arange(n, dtype=np.int32)
+    return placement[coarse.cluster].astype(np.int32), fine_priority
+
+
+def _edges(tables: Tables, cluster: Index) -> tuple[Index, Index, Index, Int]:
+    """Edge columns between clusters: source, destination, output number, bytes."""
+    readers = np.diff(tables.reader_pointer)
+    output = np.repeat(np.arange(readers.size), readers)
+    src, dst = cluster[tables.output_op[output]], cluster[tables.reader]
+    crossing = src != dst
+    bytes_to: dict[int, dict[tuple[int, ...], int]] = {}
+    targets: dict[int, list[int]] = {}
+    for out, to in np.unique(np.stack((output[crossing], dst[crossing])), axis=1).T.tolist():
+        targets.setdefault(out, []).append(to)
+    for out, clusters in targets.items():
+        sums = bytes_to.setdefault(int(cluster[tables.output_op[out]]), {})
+        sums[tuple(clusters)] = sums.get(tuple(clusters), 0) + int(tables.output_bytes[out])
+    columns: list[tuple[int, int, int, int]] = []
+    for source in sorted(bytes_to):
+        sent = {to: size for to, size in bytes_to[source].items() if size}
+        served = {target for to in sent for target in to}
+        empty = {target for to, size in bytes_to[source].items() if not size for target in to} - served
+        columns.extend((source, target, -1, 0) for target in sorted(empty))
+        for number, (to, size) in enumerate(sent.items()):
+            columns.extend((source, target, number, size) for target in to)
+    table = np.array(columns, dtype=np.int64).reshape(-1, 4)
+    i32 = table[:, :3].astype(np.int32)
+    return i32[:, 0].copy(), i32[:, 1].copy(), i32[:, 2].copy(), table[:, 3].copy()
+
+
+def _colocation(colocation: Index, cluster: Index, count: int) -> Index:
+    """Groups of clusters that share a colocation group, directly or over other clusters; -1 for a cluster on its own."""
+    grouped = np.flatnonzero(colocation >= 0)
+    size = count + int(colocation.max(initial=-1)) + 1
+    ties = coo_array((np.ones(grouped.size), (cluster[grouped], count + colocation[grouped])), shape=(size, size))
+    label = connected_components(ties, directed=False)[1][:count]
+    shared = np.bincount(label, minlength=size)[label] > 1
+    group = np.full(count, -1, dtype=np.int32)
+    group[shared] = np.unique(label[shared], return_inverse=True)[1]
+    return group
+
+
+def _wishes(tables: Tables, cluster: Index, user_devices: Index, count: int) -> Index:
+    """The device that the user's code names for the most seconds of each cluster, -1 for none."""
+    n_devices = tables.seconds.shape[1]
+    weight: Float = np.where(np.isfinite(tables.seconds), tables.seconds, np.nan)
+    mean = np.nan_to_num(np.nanmean(weight, axis=1)) if len(weight) else np.zeros(0)
+    votes = np.zeros((count, n_devices))
+    named = user_devices >= 0
+    np.add.at(votes, (cluster[named], user_devices[named]), mean[named] + 1e-12)
+    return np.where(votes.any(axis=1), votes.argmax(axis=1), -1).astype(np.int32)
+
+
+@kernel
+def _peak_inside(tables: Tables, cluster: Index, count: int) -> Int:
+    """Bytes above what is resident, at the worst moment of each cluster, its ops run in topological order. int64 [c]."""
+    live = np.zeros(count, dtype=np.int64)
+    peak = np.zeros(count, dtype=np.int64)
+    waiting = np.zeros(tables.output_op.size, dtype=np.int64)  # readers inside; one more when the output leaves the cluster
+    for out in range(tables.output_op.size):
+        leaves = 0
+        for k in range(tables.reader_pointer[out], tables.reader_pointer[out + 1]):
+            if cluster[tables.reader[k]] == cluster[tables.output_op[out]]:
+                waiting[out] += 1
+            else:
+                leaves = 1
+        waiting[out] += leaves
+    for op in tables.topological:
+        c = cluster[op]
+        peak[c] = max(peak[c], live[c] + tables.temp[op])
+        for out in range(tables.output_pointer[op], tables.output_pointer[op + 1]):
+            if waiting[out] > 0:
+                live[c] += tables.output_bytes[out]
+        for k in range(tables.input_pointer[op], tables.input_pointer[op + 1]):
+            out = tables.input[k]
+            if cluster[tables.output_op[out]] == c:
+                waiting[out] -= 1
+                if waiting[out] == 0:
+                    live[c] -= tables.output_bytes[out]
+    return peak

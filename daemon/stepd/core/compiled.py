@@ -1,0 +1,49 @@
+"""The one place that says how kernels are compiled: plain Python functions under numba, cached, without the GIL.
+
+A kernel is written so that it runs unchanged with the compiler off (NUMBA_DISABLE_JIT=1): that is its oracle. It takes
+arrays of always the same dtypes (index arrays int32, bytes int64, seconds float64, all writeable and C-contiguous) so that
+each kernel is compiled for one signature only; calls between kernels pass every integer as int64. A cached kernel that calls
+a kernel of another file does not notice when that file changes; so whoever imports kernels first lets `stepd.kernels.cache`
+choose a folder for the sources as they are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeVar, cast
+
+from numba import njit, types
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+# The entry from C would be one more unpacking of all arrays to compile, and nobody calls it.
+COMMON: dict[str, Any] = {"cache": True, "nogil": True, "error_model": "numpy", "no_cfunc_wrapper": True}
+
+
+def kernel(function: F) -> F:
+    """Compile `function` on its first call, keep the result on disk, run it without the GIL."""
+    return _compiled(function)
+
+
+def lean(function: F) -> F:
+    """As `kernel`, for functions that create no arrays: compiled without reference counts, which cost more than the arithmetic."""
+    return _compiled(function, _nrt=False)
+
+
+def inner(function: F) -> F:
+    """As `lean`, for functions that only other kernels call: the entry from Python, a large part of their code, is left out."""
+    return _compiled(function, _nrt=False, no_cpython_wrapper=True)
+
+
+def _compiled(function: F, **options: Any) -> F:
+    """numba compiles anew for an int32, an int64, each constant, and even what a variable holds before a loop: widen them all."""
+    dispatcher: Any = njit(**COMMON, **options)(function)
+    if hasattr(dispatcher, "get_call_template"):  # not with the compiler off
+        template = dispatcher.get_call_template
+        dispatcher.get_call_template = lambda arguments, keywords: template(tuple(map(_widened, arguments)), keywords)
+    return cast(F, dispatcher)
+
+
+def _widened(kind: Any) -> Any:
+    plain: Any = types.unliteral(kind)  # type: ignore[no-untyped-call]
+    return types.int64 if isinstance(plain, types.Integer) else plain

@@ -1,0 +1,153 @@
+"""FastT's OS-DPOS: DPOS with ops of the critical path split (FastT, section 5.2, Algorithm 2).
+
+The ops of the placed critical path are tried by decreasing time: on every axis and with every number of parts that the problem
+offers, the split problem is scheduled anew by DPOS; the best split is kept when it makes the step shorter. As published, a
+schedule's own FT(o_exit) decides (`accept="schedule"`) and the first op that does not help ends the search (`patience=1`). By
+default a split must also shorten the simulated step, and `patience` ops in a row may fail.
+
+A schedule is given up as soon as some op ends too late to beat the best one so far; that is what makes a thousand of them cheap.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from stepd.core.placement.fastt_dpos import Settings, dpos, settings_of
+from stepd.core.placement.orders import placed_costs
+from stepd.core.placement.ranks import critical_path, upward_ranks
+from stepd.core.placement.registry import PlanOptions
+from stepd.core.placement.split_answer import read_off, simulate_parts
+from stepd.core.placement.split_problem import SplitCosts, Splittable, split_problem, splittable
+from stepd.core.prepared import prepare
+from stepd.core.problem import Problem
+from stepd.core.strategy import Split, Strategy
+
+PATIENCE = 10
+
+
+@dataclass(frozen=True, eq=False)
+class _Answer:
+    """A strategy, and FT(o_exit) of the schedule that it was read off."""
+
+    strategy: Strategy
+    own_seconds: float
+    memory_overflows: int
+
+
+def place(problem: Problem, options: PlanOptions) -> Strategy:
+    """OS-DPOS. Parameters: those of DPOS; `accept` ("simulated" or "schedule"), `patience`, `overhead_seconds` of a part and
+    `copy_bytes_per_second` of cutting and joining. A unit of `max_work` is one reschedule."""
+    search = _Search(problem, options)
+    best = search.answer((), np.inf)
+    assert best is not None, "without a limit there always is a schedule"
+    patience, failed = int(options.parameter("patience", PATIENCE)), 0
+    for op in search.candidates(best.strategy):
+        better = search.best_split(op, best)
+        if better is None:
+            failed += 1
+        else:
+            best, failed = better, 0
+            if options.report is not None:
+                options.report(search.labelled(best))
+        if failed >= patience or search.ended():
+            break
+    return search.labelled(best)
+
+
+class _Search:
+    """The problem, the options, and how much of the work is done."""
+
+    def __init__(self, problem: Problem, options: PlanOptions) -> None:
+        self.base: Splittable = splittable(problem)
+        self.options = options
+        self.settings: Settings = settings_of(options, costs="max", path=True)
+        self.simulated = options.parameter("accept", "simulated") == "simulated"
+        default = SplitCosts()
+        self.costs = SplitCosts(
+            options.parameter("overhead_seconds", default.overhead_seconds),
+            options.parameter("copy_bytes_per_second", default.copy_bytes_per_second),
+        )
+        self.started = options.clock()
+        self.reschedules = 0
+
+    def ended(self) -> bool:
+        """Whether the budget or the work is used up."""
+        late = self.options.clock() - self.started >= self.options.budget_seconds
+        return late or 0 < self.options.max_work <= self.reschedules
+
+    def candidates(self, strategy: Strategy) -> list[int]:
+        """Algorithm 2, lines 4-5: ops of the critical path of this placement that can be split, longest first."""
+        problem = self.base.problem
+        tables = prepare(problem).tables
+        seconds, transfer = placed_costs(problem, strategy.placement)
+        path = critical_path(tables, upward_ranks(tables, seconds, transfer))
+        able = {op for op, _ in self.base.choices}
+        return sorted((int(op) for op in path if op in able), key=lambda op: -seconds[op])
+
+    def best_split(self, op: int, best: _Answer) -> _Answer | None:
+        """Algorithm 2, line 8: every axis and number of parts of one op; None when none is better than `best`."""
+        found: _Answer | None = None
+        for split in self.ways(op):
+            if self.ended():
+                break
+            bar = found or best
+            answer = self.answer((*best.strategy.splits, split), bar.own_seconds)
+            if answer is not None and self.beats(answer, bar):
+                found = answer
+        return found
+
+    def ways(self, op: int) -> list[Split]:
+        """The splits of `op` that the problem offers, into at most as many parts as there are devices."""
+        devices = self.base.problem.n_devices
+        return [
+            Split(op, axis, parts)
+            for (candidate, axis), choice in self.base.choices.items()
+            if candidate == op
+            for parts in range(2, min(choice.max_parts, devices) + 1)
+        ]
+
+    def beats(self, answer: _Answer, other: _Answer) -> bool:
+        """Whether `answer` is accepted over `other`."""
+        if answer.own_seconds >= other.own_seconds:
+            return False
+        if not self.simulated:
+            return True
+        mine, theirs = answer.strategy, other.strategy
+        if mine.planner["feasible"] != theirs.planner["feasible"]:
+            return bool(mine.planner["feasible"])
+        return mine.predicted_step_seconds < theirs.predicted_step_seconds
+
+    def answer(self, splits: tuple[Split, ...], limit: float) -> _Answer | None:
+        """DPOS on the problem with these splits; None when it cannot end before `limit`."""
+        self.reschedules += 1
+        bare = tuple(replace(split, devices=()) for split in splits)
+        split = split_problem(self.base, bare, self.costs)
+        sequence = dpos(split.prepared, self.settings, limit)
+        if not sequence.seconds < np.inf:
+            return None
+        placement, priority, placed = read_off(split, sequence.placement, sequence.priority)
+        strategy = Strategy(self.base.problem.name, placement, priority, np.inf, placed)
+        trace = simulate_parts(self.base, split, strategy)
+        memory = split.prepared.tables.memory
+        facts = {
+            "feasible": bool(np.all(trace.peak <= memory)),
+            "peak_bytes": [int(peak) for peak in trace.peak],
+        }
+        strategy = replace(strategy, predicted_step_seconds=float(trace.makespan), planner=facts)
+        return _Answer(strategy, sequence.seconds, sequence.memory_overflows)
+
+    def labelled(self, answer: _Answer) -> Strategy:
+        """The strategy, with what `planner` says about it."""
+        options = self.options
+        facts = {
+            "algorithm": "fastt-os-dpos",
+            "seed": options.seed,
+            **({"parameters": dict(options.parameters)} if options.parameters else {}),
+            **answer.strategy.planner,
+            "own_seconds": answer.own_seconds,
+            "memory_overflows": answer.memory_overflows,
+            "reschedules": self.reschedules,
+        }
+        return replace(answer.strategy, planner=facts)

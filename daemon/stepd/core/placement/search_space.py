@@ -1,0 +1,94 @@
+"""What the simulator-driven searches (FlexFlow's MCMC, Post's cross-entropy method) share: what they move and how it is scored.
+
+They move the colocation groups of a coarse problem, FlexFlow's layers and Post's op groups; knows no search.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from stepd.core.compiled import kernel, lean
+from stepd.core.placement.partial_schedule import Mask
+from stepd.core.placement.ranks import by_rank, op_seconds, transfer_seconds, upward_ranks
+from stepd.core.prepared import Tables, prepare
+from stepd.core.problem import Float, Index, Problem
+from stepd.core.simulation_kernel import State, new_state, run_step
+
+
+class Space(NamedTuple):
+    """g groups, n ops, d devices of one problem. `penalty`: seconds per byte of overflow, over memory."""
+
+    tables: Tables
+    state: State  # of the simulations
+    tail: Float  # [n] seconds that the step lasts at least from an op's start on
+    allowed: Mask  # [g, d]
+    priority: Index  # [n] by decreasing upward rank
+    penalty: float
+
+
+def search_space(problem: Problem) -> Space:
+    """The groups of `problem` on the devices that they can run on, in the order of upward ranks."""
+    prepared = prepare(problem)
+    seconds = op_seconds(prepared, "mean")
+    order = by_rank(prepared, upward_ranks(prepared.tables, seconds, transfer_seconds(prepared, "mean")))
+    priority = np.empty(problem.n_ops, dtype=np.int32)
+    priority[order] = np.arange(problem.n_ops, dtype=np.int32)
+    # An overflow by all the memory there is costs ten times the serial step: no gain in time is worth an overflow.
+    memory = max(1.0, float(prepared.tables.memory.sum()))
+    penalty = 10.0 * max(float(seconds.sum()), 1e-9) / memory
+    tail = upward_ranks(prepared.tables, op_seconds(prepared, "min"), transfer_seconds(prepared, "min"))
+    return Space(
+        prepared.tables,
+        new_state(prepared.tables),
+        tail,
+        np.isfinite(prepared.group_seconds),
+        priority,
+        penalty,
+    )
+
+
+@kernel
+def group_placement(space: Space, group_device: Index) -> Index:
+    """int32 [n] from int32 [g]."""
+    placement = np.empty(len(space.priority), dtype=np.int32)
+    for op in range(len(placement)):
+        placement[op] = group_device[space.tables.group[op]]
+    return placement
+
+
+@lean
+def score(space: Space, placement: Index, limit: float) -> float:
+    """Simulated step seconds, plus the penalty of what does not fit; inf once the step must pass `limit`."""
+    seconds = run_step(space.tables, space.state, placement, space.priority, space.tail, limit, True)
+    over = 0.0
+    for d in range(len(space.tables.memory)):
+        over += max(0, space.state.peak[d] - space.tables.memory[d])
+    return seconds + space.penalty * over + (0.1 * seconds if over > 0.0 else 0.0)
+
+
+@kernel
+def best_single(space: Space) -> Index:
+    """Every group on the device that scores best when all that can run there do, the rest on their first. int32 [g]."""
+    n_groups, n_devices = space.allowed.shape
+    best = np.zeros(n_groups, dtype=np.int32)
+    best_score = np.inf
+    for d in range(n_devices):
+        choice = np.zeros(n_groups, dtype=np.int32)
+        for g in range(n_groups):
+            choice[g] = d if space.allowed[g, d] else np.argmax(space.allowed[g])
+        found = score(space, group_placement(space, choice), best_score)
+        if d == 0 or found < best_score:
+            best, best_score = choice, found
+    return best
+
+
+def free_groups(space: Space) -> Index:
+    """The groups that have a choice. int32."""
+    return np.flatnonzero(space.allowed.sum(axis=1) > 1).astype(np.int32)
+
+
+def choices(space: Space) -> Float:
+    """Uniform probabilities over the allowed devices. float64 [g, d]."""
+    return np.asarray(space.allowed / np.maximum(space.allowed.sum(axis=1, keepdims=True), 1), dtype=np.float64)

@@ -1,0 +1,72 @@
+"""Strategies with splits: what they cost, and how one is read off a schedule of the split problem.
+
+A Strategy speaks of the original ops only. What it leaves open is fixed here, once: the parts of an op take the op's turn in the
+execution order, cuts first, then parts, then the join; an input is cut where it is made; the join runs on the op's device.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from stepd.core.placement.split_problem import PART, WHOLE, SplitCosts, SplitProblem, Splittable, split_problem, splittable
+from stepd.core.problem import Index, Problem
+from stepd.core.simulation_kernel import Trace, simulate_kernel
+from stepd.core.strategy import Split, Strategy
+
+
+def simulate_split(problem: Problem, strategy: Strategy, costs: SplitCosts = SplitCosts()) -> Trace:  # noqa: B008 - frozen
+    """Simulate a strategy with its splits carried out; the trace is that of the split problem. Raises StrategyError."""
+    base = splittable(problem)
+    split = split_problem(base, strategy.splits, costs)
+    return simulate_parts(base, split, strategy)
+
+
+def simulate_parts(base: Splittable, split: SplitProblem, strategy: Strategy) -> Trace:
+    """As `simulate_split`, of a split problem that is there already."""
+    placement = part_placement(base, split, strategy.placement, strategy.splits)
+    priority = part_priority(split, strategy.priority)
+    return simulate_kernel(split.prepared.tables, placement, priority, np.inf, True)
+
+
+def part_placement(base: Splittable, split: SplitProblem, placement: Index, splits: tuple[Split, ...]) -> Index:
+    """Device of every op of the split problem, int32 [n']."""
+    tables = split.prepared.tables
+    full = np.empty(len(split.origin), dtype=np.int32)
+    full[: split.n_original] = placement
+    for parts, chosen in zip(split.parts, splits, strict=True):
+        full[list(parts)] = chosen.devices or placement[chosen.op]
+    for cut in np.flatnonzero(split.kind < PART):
+        source = tables.input[tables.input_pointer[cut]]
+        full[cut] = full[tables.output_op[source]]
+    return full
+
+
+def part_priority(split: SplitProblem, priority: Index) -> Index:
+    """Priorities of the ops of the split problem, int32 [n']."""
+    order = np.lexsort((split.kind, priority[split.origin]))  # stable: parts in their own order
+    full = np.empty(len(order), dtype=np.int32)
+    full[order] = np.arange(len(order), dtype=np.int32)
+    return full
+
+
+def read_off(split: SplitProblem, placement: Index, position: Index) -> tuple[Index, Index, tuple[Split, ...]]:
+    """Placement and priority of the original ops, and the splits with their devices.
+
+    placement, position: int32 [n'], of the split problem; position is the place in its execution order. A split op takes the turn
+    of its first part.
+    """
+    n = split.n_original
+    turn = np.full(n, len(position), dtype=np.int64)
+    own = split.kind == PART
+    np.minimum.at(turn, split.origin[own], position[own])
+    whole = np.flatnonzero(split.kind == WHOLE)
+    turn[whole] = np.where(turn[whole] < len(position), turn[whole], position[whole])
+    priority = np.empty(n, dtype=np.int32)
+    priority[np.argsort(turn, kind="stable")] = np.arange(n, dtype=np.int32)
+    splits = tuple(
+        replace(chosen, devices=tuple(int(placement[part]) for part in parts))
+        for chosen, parts in zip(split.splits, split.parts, strict=True)
+    )
+    return placement[:n].astype(np.int32), priority, splits

@@ -1,0 +1,111 @@
+"""Placements that a human expert would try, from labellings of the graph: contiguous cuts, parts in turn, parts by load.
+
+Also what the user's code names, and every single device. A candidate is a placement of groups; its order is somebody else's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from stepd.core.portfolio.labels import Labelling, op_cost
+from stepd.core.prepared import Prepared
+from stepd.core.problem import Float, Index, Problem
+
+
+def single_devices(prepared: Prepared) -> Iterator[tuple[str, Index]]:
+    """Everything on one device, for each that differs from those before it; what cannot run there goes to its best device."""
+    seen = set()
+    for device in range(prepared.group_seconds.shape[1]):
+        kind = prepared.group_seconds[:, device].tobytes(), int(prepared.tables.memory[device])
+        everything = bool(np.isfinite(prepared.group_seconds[:, device]).all())
+        if kind in seen and everything:
+            continue
+        seen.add(kind)
+        wish = np.full(prepared.n_groups, device, dtype=np.int32)
+        yield f"single device {device}", allowed_near(prepared, wish)
+
+
+def allowed_near(prepared: Prepared, wish: Index) -> Index:
+    """`wish` int32 [g], with groups that cannot run where they should on their fastest device instead."""
+    groups = np.arange(prepared.n_groups)
+    best = np.argmin(prepared.group_seconds, axis=1)
+    fits = (wish >= 0) & np.isfinite(prepared.group_seconds[groups, np.maximum(wish, 0)])
+    return np.where(fits, wish, best).astype(np.int32)
+
+
+def user_placement(problem: Problem, prepared: Prepared) -> Iterator[tuple[str, Index]]:
+    """The devices that the user's code names; unnamed groups on the first device."""
+    if problem.user_devices is None or not (problem.user_devices >= 0).any():
+        return
+    wish = np.zeros(prepared.n_groups, dtype=np.int32)
+    named = np.flatnonzero(problem.user_devices >= 0)[::-1]
+    wish[prepared.tables.group[named]] = problem.user_devices[named]
+    yield "the user's devices", allowed_near(prepared, wish)
+
+
+def group_labels(prepared: Prepared, label: Index) -> Index:
+    """The label of each group: that of its most expensive op. int32 [g]."""
+    order = np.lexsort((op_cost(prepared), prepared.tables.group))
+    last = np.flatnonzero(np.r_[np.diff(prepared.tables.group[order]) > 0, True])
+    return label[order[last]]
+
+
+def expert_placements(prepared: Prepared, labelling: Labelling) -> Iterator[tuple[str, Index]]:
+    """Ways to hand the parts of a labelling to 2..d devices."""
+    label = group_labels(prepared, labelling.label)
+    d = prepared.group_seconds.shape[1]
+    cost = _sums(label, prepared.group_seconds.min(axis=1), labelling.count)
+    resident = _sums(label, prepared.group_resident.astype(np.float64), labelling.count)
+    speeds = device_speeds(prepared)
+    fastest = np.argsort(-speeds, kind="stable").astype(np.int32)
+    for used in sorted({2, d, max(2, d // 2)}):
+        if used > d:
+            continue
+        devices = fastest[:used]
+        share = speeds[devices] / speeds[devices].sum()
+        yield f"{labelling.kind}: {used} cuts by time", _placed(prepared, label, devices[_cut(cost, share)])
+        if resident.sum() > 0:
+            memory: Float = prepared.tables.memory[devices].astype(np.float64)
+            by_memory = devices[_cut(resident, memory / memory.sum())]
+            yield f"{labelling.kind}: {used} cuts by memory", _placed(prepared, label, by_memory)
+        if labelling.count > used:
+            turns = devices[np.arange(labelling.count) % used]
+            yield f"{labelling.kind}: in turn over {used}", _placed(prepared, label, turns)
+            yield f"{labelling.kind}: by load over {used}", _placed(prepared, label, devices[_spread(cost, share)])
+
+
+def _sums(label: Index, values: Float, count: int) -> Float:
+    return np.bincount(label, weights=values, minlength=count).astype(np.float64)
+
+
+def device_speeds(prepared: Prepared) -> Float:
+    """Relative speed of each device on all ops that it can run. float64 [d]."""
+    seconds = prepared.tables.seconds
+    best = seconds.min(axis=1)
+    return np.array(
+        [best[np.isfinite(column)].sum() / max(column[np.isfinite(column)].sum(), 1e-30) + 1e-9 for column in seconds.T]
+    )
+
+
+def _placed(prepared: Prepared, label: Index, device_of_part: Index) -> Index:
+    return allowed_near(prepared, device_of_part[label].astype(np.int32))
+
+
+def _cut(cost: Float, share: Float) -> Index:
+    """Contiguous parts to devices in order, each device getting about its share."""
+    middle = (np.cumsum(cost) - 0.5 * cost) / max(float(cost.sum()), 1e-30)
+    bounds = np.cumsum(share)[:-1]
+    return np.searchsorted(bounds, middle, side="right").astype(np.int32)
+
+
+def _spread(cost: Float, share: Float) -> Index:
+    """Longest part first, to the device that would be done first."""
+    load = np.zeros(len(share))
+    device = np.zeros(len(cost), dtype=np.int32)
+    for part in np.argsort(-cost, kind="stable"):
+        k = int(np.argmin((load + cost[part]) / share))
+        device[part] = k
+        load[k] += cost[part]
+    return device

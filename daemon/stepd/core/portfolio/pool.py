@@ -1,0 +1,128 @@
+"""What the portfolio has found so far: the best points, apart from each other, and where they come from."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from stepd.core.placement.registry import RunAll
+from stepd.core.portfolio.search_kernel import Point, evaluate, shortest_tails
+from stepd.core.prepared import Prepared, prepare
+from stepd.core.problem import Float, Index, Problem
+
+WEIGHTS = (1.0, 0.0, 2.5)
+"""How much transfers count in the upward ranks that are tried for each placement."""
+
+
+@dataclass(frozen=True, eq=False)
+class Entry:
+    """A point, the weight of transfers in its order rule, and its origin for the operator."""
+
+    point: Point
+    weight: float
+    origin: str
+
+
+@dataclass(frozen=True, eq=False)
+class Candidate:
+    """A placement int32 [n] to try, with an order of its own (int32 [n]) where it has one."""
+
+    origin: str
+    placement: Index
+    priority: Index | None = None
+
+
+@dataclass(eq=False)
+class Pool:
+    """The points of one search on one problem. `size` of them are kept, no two with the same placement."""
+
+    problem: Problem
+    run_all: RunAll = map
+    size: int = 24
+    entries: list[Entry] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.prepared: Prepared = prepare(self.problem)
+        tables = self.prepared.tables
+        self.tail: Float = shortest_tails(tables)
+        self.none: Float = np.zeros(self.problem.n_ops)
+        self.empty: Float = np.zeros(0)
+        serial = np.where(np.isfinite(tables.seconds), tables.seconds, 0.0).max(axis=1).sum()
+        self.penalty = float(serial) + 1e-9
+        self.track = memory_can_bind(self.prepared)
+        self._seen: set[bytes] = set()
+
+    @property
+    def best(self) -> Entry:
+        return self.entries[0]
+
+    @property
+    def cost(self) -> float:
+        """That of the best point: seconds when memory suffices; inf when there is none."""
+        return self.entries[0].point.cost if self.entries else np.inf
+
+    def from_groups(self, origin: str, group_device: Index) -> Candidate:
+        """The candidate that places groups int32 [g]."""
+        return Candidate(origin, group_device[self.prepared.tables.group].astype(np.int32))
+
+    def try_all(self, candidates: Iterable[Candidate]) -> None:
+        """Add candidates, each under its best order rule. What is far from the best so far is not simulated to its end."""
+        fresh = []
+        for candidate in candidates:
+            key = candidate.placement.tobytes() + (b"" if candidate.priority is None else candidate.priority.tobytes())
+            if key not in self._seen:
+                self._seen.add(key)
+                fresh.append(candidate)
+        near = self.cost
+        for entry in self.run_all(lambda candidate: self._try(candidate, near), fresh):
+            self.add(entry)
+
+    def _try(self, candidate: Candidate, near: float) -> Entry:
+        own = [] if candidate.priority is None else [self._own_order(candidate, 1.5 * near)]
+        tried = [self._entry(candidate, self.empty, WEIGHTS[0], 1.5 * near), *own]
+        if min(entry.point.cost for entry in tried) <= 1.15 * near:
+            tried += [self._entry(candidate, self.empty, weight, 1.5 * near) for weight in WEIGHTS[1:]]
+        return min(tried, key=lambda entry: entry.point.cost)
+
+    def _own_order(self, candidate: Candidate, limit: float) -> Entry:
+        """Priorities as keys in seconds, so that the search can shift them."""
+        assert candidate.priority is not None
+        scale = self.penalty / len(self.tail)
+        base = (len(self.tail) - candidate.priority.astype(np.float64)) * scale
+        return self._entry(candidate, base, 0.0, limit)
+
+    def _entry(self, candidate: Candidate, base: Float, weight: float, limit: float) -> Entry:
+        point = evaluate(
+            self.prepared.tables,
+            candidate.placement,
+            self.none,
+            base,
+            weight,
+            self.tail,
+            self.penalty,
+            self.track,
+            limit if limit < self.penalty else np.inf,  # points without enough memory are compared in full
+        )
+        return Entry(point, weight, candidate.origin)
+
+    def add(self, entry: Entry) -> None:
+        """Keep `entry` when it is among the best."""
+        if not np.isfinite(entry.point.seconds):
+            return
+        self.entries = [
+            other
+            for other in self.entries
+            if not np.array_equal(other.point.placement, entry.point.placement) or other.point.cost < entry.point.cost
+        ]
+        self.entries.append(entry)
+        self.entries.sort(key=lambda item: item.point.cost)
+        del self.entries[self.size :]
+
+
+def memory_can_bind(prepared: Prepared) -> bool:
+    """Whether some placement could exceed some device's memory at all."""
+    tables = prepared.tables
+    most = int(tables.resident.sum()) + int(tables.output_bytes.sum()) + int(tables.temp.max(initial=0))
+    return most > int(tables.memory.min())

@@ -1,0 +1,112 @@
+"""The units that the local search moves: labellings, and clusters of all sizes grown along the heaviest edges."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from stepd.core.compiled import kernel
+from stepd.core.portfolio.candidates import group_labels
+from stepd.core.portfolio.labels import Labelling
+from stepd.core.portfolio.search_kernel import Units
+from stepd.core.prepared import Prepared
+from stepd.core.problem import Float, Index
+
+
+def make_units(prepared: Prepared, labellings: list[Labelling]) -> Units:
+    """Levels: single groups (on graphs small enough for them), heavy-edge clusters of several sizes, stretches of the
+    topological order, and each labelling."""
+    levels = [np.arange(prepared.n_groups, dtype=np.int32)]
+    size = prepared.n_groups
+    for target in (1024, 384, 128, 48, 16):
+        if target < size * 0.8:
+            levels.append(heavy_clusters(prepared, target))
+    position = np.empty(len(prepared.tables.topological), dtype=np.int32)
+    position[prepared.tables.topological] = np.arange(len(position), dtype=np.int32)
+    for stretches in (32, 128):
+        if stretches < size // 2:
+            levels.append(group_labels(prepared, (position.astype(np.int64) * stretches // len(position)).astype(np.int32)))
+    levels += [group_labels(prepared, labelling.label) for labelling in labellings]
+    return pack_units(prepared.n_groups, levels)
+
+
+def pack_units(n_groups: int, levels: list[Index]) -> Units:
+    """Units from one label per group and level."""
+    level_pointer, unit_sizes, members, unit_of = [0], [], [], []
+    base = 0
+    for label in levels:
+        dense = np.unique(label, return_inverse=True)[1].reshape(-1)
+        members.append(np.argsort(dense, kind="stable"))
+        unit_sizes.append(np.bincount(dense))
+        unit_of.append(dense + base)
+        base += int(dense.max()) + 1
+        level_pointer.append(base)
+    return Units(
+        level_pointer=np.array(level_pointer, dtype=np.int32),
+        unit_pointer=np.concatenate(([0], np.cumsum(np.concatenate(unit_sizes)))).astype(np.int32),
+        unit_group=np.concatenate(members).astype(np.int32),
+        group_pointer=(np.arange(n_groups + 1) * len(levels)).astype(np.int32),
+        group_unit=np.stack(unit_of, axis=1).reshape(-1).astype(np.int32),
+    )
+
+
+def heavy_clusters(prepared: Prepared, target: int) -> Index:
+    """About `target` clusters of groups: the edges that cost most to cut are contracted first, clusters stay of bounded size.
+
+    int32 [g], cluster of each group.
+    """
+    tables = prepared.tables
+    output = np.repeat(np.arange(len(tables.output_op)), np.diff(tables.reader_pointer))
+    src, dst = tables.group[tables.output_op[output]], tables.group[tables.reader]
+    apart = src != dst
+    finite = np.isfinite(tables.latency) & (tables.latency > 0)
+    latency = float(tables.latency[finite].mean()) if finite.any() else 0.0
+    wide = np.isfinite(tables.bandwidth)
+    weight = (
+        latency + tables.output_bytes[output[apart]] / max(float(tables.bandwidth[wide].mean()), 1e-30)
+        if wide.any()
+        else np.ones(int(apart.sum()))
+    )
+    order = np.argsort(-weight, kind="stable")
+    cost = prepared.group_seconds.min(axis=1)
+    most = 2.0 * float(cost.sum()) / target + 1e-30
+    return _contract(
+        src[apart][order].astype(np.int32),
+        dst[apart][order].astype(np.int32),
+        np.ascontiguousarray(cost),
+        most,
+        max(2, 4 * len(cost) // target),
+        target,
+    )
+
+
+@kernel
+def _contract(src: Index, dst: Index, cost: Float, most: float, largest: int, target: int) -> Index:
+    """Union-find over edges in the order given, up to `most` seconds and `largest` members per cluster."""
+    n = len(cost)
+    parent = np.empty(n, dtype=np.int32)
+    size = np.ones(n, dtype=np.int32)
+    total = cost.copy()
+    for k in range(n):
+        parent[k] = k
+    left = n
+    for k in range(len(src)):
+        if left <= target:
+            break
+        a, b = src[k], dst[k]
+        while parent[a] != a:
+            parent[a] = parent[parent[a]]
+            a = parent[a]
+        while parent[b] != b:
+            parent[b] = parent[parent[b]]
+            b = parent[b]
+        if a != b and size[a] + size[b] <= largest and (total[a] + total[b] <= most or total[a] == 0 or total[b] == 0):
+            parent[b] = a
+            size[a] += size[b]
+            total[a] += total[b]
+            left -= 1
+    for k in range(n):
+        root = k
+        while parent[root] != root:
+            root = parent[root]
+        parent[k] = root
+    return parent

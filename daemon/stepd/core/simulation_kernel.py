@@ -1,0 +1,319 @@
+"""The execution model of PROBLEM_FORMAT as one kernel: a discrete-event simulation of one step.
+
+An instant is handled in rounds: (1) ops that end now are applied by priority, each reserving its transfers; (2) transfers that
+arrive now are applied; (3) every idle device picks. Ops of 0 seconds that were picked end at the same instant, in the next
+round. Memory is looked at after each round's picks. It knows arrays only; `simulator` is its public face. A search keeps one
+State and simulates many strategies in it.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from stepd.core.compiled import inner, kernel, lean
+from stepd.core.heaps import pop, pop_timed, push, push_timed
+from stepd.core.prepared import Tables
+from stepd.core.problem import Float, Index, Int
+
+
+class State(NamedTuple):
+    """Everything that changes while a step is simulated; what one step did, when it has ended."""
+
+    start: Float  # [n], inf for ops that never ran
+    finish: Float  # [n]
+    busy: Float  # [d] seconds
+    load: Float  # [d] seconds of ops that have not started yet
+    peak: Int  # [d] bytes; resident bytes alone when memory is not tracked
+    memory: Int  # [d] bytes in use
+    missing: Index  # [n] inputs that are not on the op's device yet
+    op_of: Index  # [n] priority -> op
+    running: Index  # [d] op, -1 when idle
+    ends: Float  # [d] when the running op ends
+    ready: Index  # heaps of priorities, one per device
+    ready_base: Index  # [d]
+    ready_size: Index  # [d]
+    link_free: Float  # [l]
+    link_busy: Float  # [l]
+    readers_left: Index  # [u] readers on the producer's device plus transfers from there, not done yet
+    remote_left: Index  # [u * d] readers left of a received output
+    waits: Index  # [(most outputs of an op) * d] readers of the ended op's outputs by device
+    counters: Index  # [2] transfers so far, transfers on their way
+    arrival_time: Float  # heap of transfers on their way
+    arrival_item: Index
+    transfer_output: Index  # in order of reservation
+    transfer_device: Index
+    transfer_start: Float
+    transfer_end: Float
+
+
+@kernel
+def new_state(tables: Tables) -> State:
+    """Room for simulations of one problem."""
+    n, d = tables.seconds.shape
+    u = len(tables.output_op)
+    widest = 1
+    for op in range(n):
+        widest = max(widest, tables.output_pointer[op + 1] - tables.output_pointer[op])
+    transfers = len(tables.reader)
+    return State(
+        np.empty(n),
+        np.empty(n),
+        np.empty(d),
+        np.empty(d),
+        np.empty(d, dtype=np.int64),
+        np.empty(d, dtype=np.int64),
+        np.empty(n, dtype=np.int32),
+        np.empty(n, dtype=np.int32),
+        np.empty(d, dtype=np.int32),
+        np.empty(d),
+        np.empty(n, dtype=np.int32),
+        np.empty(d, dtype=np.int32),
+        np.empty(d, dtype=np.int32),
+        np.empty(tables.n_links),
+        np.empty(tables.n_links),
+        np.empty(u, dtype=np.int32),
+        np.empty(u * d, dtype=np.int32),
+        np.zeros(widest * d, dtype=np.int32),
+        np.empty(2, dtype=np.int32),
+        np.empty(transfers),
+        np.empty(transfers, dtype=np.int32),
+        np.empty(transfers, dtype=np.int32),
+        np.empty(transfers, dtype=np.int32),
+        np.empty(transfers),
+        np.empty(transfers),
+    )
+
+
+@lean
+def run_step(
+    tables: Tables, state: State, placement: Index, priority: Index, tail: Float, limit: float, track_memory: bool
+) -> float:
+    """Simulate one step in `state`; returns its seconds, inf when some op can never run.
+
+    placement, priority: int32 [n]. tail: seconds [n] from an op's start that the step lasts at least (zeros when not known).
+    Gives up with inf as soon as the step must exceed `limit`: an op starts too late for its tail or for the load of its device.
+    """
+    n, d = tables.seconds.shape
+    _reset(tables, state, placement, priority)
+    now = 0.0
+    done = 0
+    while True:
+        for device in range(d):
+            if state.running[device] < 0 and state.ready_size[device] > 0:
+                rank = pop(state.ready, state.ready_base[device], state.ready_size[device])
+                op = state.op_of[rank]
+                if now + max(tail[op], state.load[device]) > limit:
+                    return np.inf
+                seconds = tables.seconds[op, device]
+                state.ready_size[device] -= 1
+                state.running[device] = op
+                state.start[op] = now
+                state.ends[device] = now + seconds
+                state.busy[device] += seconds
+                state.load[device] -= seconds
+                state.memory[device] += tables.temp[op]
+            if track_memory and state.memory[device] > state.peak[device]:
+                state.peak[device] = state.memory[device]
+        following = _next_time(state)
+        if following == np.inf:
+            return now if done == n else np.inf
+        now = following
+        done += _end_ops(tables, state, placement, priority, now, track_memory)
+        while state.counters[1] > 0 and state.arrival_time[0] <= now:
+            item = pop_timed(state.arrival_time, state.arrival_item, state.counters[1])
+            state.counters[1] -= 1
+            _arrive(tables, state, placement, priority, item, track_memory)
+
+
+@inner
+def _reset(tables: Tables, state: State, placement: Index, priority: Index) -> None:
+    n, d = tables.seconds.shape
+    for device in range(d):
+        state.busy[device] = 0.0
+        state.load[device] = 0.0
+        state.memory[device] = 0
+        state.running[device] = -1
+        state.ends[device] = np.inf
+        state.ready_base[device] = 0
+        state.ready_size[device] = 0
+    state.link_free[:] = 0.0
+    state.link_busy[:] = 0.0
+    state.counters[:] = 0
+    state.waits[:] = 0
+    for op in range(n):
+        device = placement[op]
+        state.start[op] = np.inf
+        state.finish[op] = np.inf
+        state.missing[op] = tables.input_pointer[op + 1] - tables.input_pointer[op]
+        state.op_of[priority[op]] = op
+        state.memory[device] += tables.resident[op]
+        state.load[device] += tables.seconds[op, device]
+        if device + 1 < d:
+            state.ready_base[device + 1] += 1
+    for device in range(d):
+        state.peak[device] = state.memory[device]
+        if device > 0:
+            state.ready_base[device] += state.ready_base[device - 1]
+    for rank in range(n):
+        op = state.op_of[rank]
+        if state.missing[op] == 0:
+            _make_ready(state, placement[op], rank)
+
+
+@inner
+def _make_ready(state: State, device: int, rank: int) -> None:
+    push(state.ready, state.ready_base[device], state.ready_size[device], rank)
+    state.ready_size[device] += 1
+
+
+@inner
+def _next_time(state: State) -> float:
+    soonest = np.inf
+    for device in range(len(state.ends)):
+        soonest = min(soonest, state.ends[device])
+    if state.counters[1] > 0:
+        soonest = min(soonest, state.arrival_time[0])
+    return soonest
+
+
+@inner
+def _end_ops(tables: Tables, state: State, placement: Index, priority: Index, now: float, track_memory: bool) -> int:
+    """Apply the ops that end now, the lowest priority number first; returns how many there were."""
+    ended = 0
+    while True:
+        first = -1
+        best = 0
+        for device in range(len(state.ends)):
+            if state.ends[device] == now:
+                rank = priority[state.running[device]]
+                if first < 0 or rank < best:
+                    first = device
+                    best = rank
+        if first < 0:
+            return ended
+        op = state.running[first]
+        state.finish[op] = now
+        state.running[first] = -1
+        state.ends[first] = np.inf
+        ended += 1
+        _send_outputs(tables, state, placement, priority, op, first, now, track_memory)
+        state.memory[first] -= tables.temp[op]
+        if track_memory:
+            _release_inputs(tables, state, placement, op, first)
+
+
+@inner
+def _send_outputs(
+    tables: Tables,
+    state: State,
+    placement: Index,
+    priority: Index,
+    op: int,
+    home: int,
+    now: float,
+    track_memory: bool,
+) -> None:
+    """Hand the op's outputs to readers at home, and reserve transfers by (destination, output)."""
+    d = len(state.ready_base)
+    first, last = tables.output_pointer[op], tables.output_pointer[op + 1]
+    remote = False
+    for output in range(first, last):
+        row = (output - first) * d
+        for k in range(tables.reader_pointer[output], tables.reader_pointer[output + 1]):
+            reader = tables.reader[k]
+            device = placement[reader]
+            state.waits[row + device] += 1
+            if device == home:
+                state.missing[reader] -= 1
+                if state.missing[reader] == 0:
+                    _make_ready(state, device, priority[reader])
+            else:
+                remote = True
+        if track_memory:
+            state.readers_left[output] = state.waits[row + home]
+            state.memory[home] += tables.output_bytes[output]
+        state.waits[row + home] = 0
+    if not remote:
+        return
+    for device in range(d):
+        for output in range(first, last):
+            readers = state.waits[(output - first) * d + device]
+            if readers > 0:
+                state.waits[(output - first) * d + device] = 0
+                _reserve(tables, state, output, home, device, now)
+                if track_memory:
+                    state.readers_left[output] += 1
+                    state.remote_left[output * d + device] = readers
+
+
+@inner
+def _reserve(tables: Tables, state: State, output: int, src: int, dst: int, now: float) -> None:
+    """Reserve every link of the route from when the last of them is free."""
+    pair = src * len(state.ready_base) + dst
+    begin = now
+    for k in range(tables.route_pointer[pair], tables.route_pointer[pair + 1]):
+        begin = max(begin, state.link_free[tables.route_link[k]])
+    lasts = tables.latency[src, dst] + tables.output_bytes[output] / tables.bandwidth[src, dst]
+    end = begin + lasts
+    for k in range(tables.route_pointer[pair], tables.route_pointer[pair + 1]):
+        state.link_free[tables.route_link[k]] = end
+        state.link_busy[tables.route_link[k]] += lasts
+    item = state.counters[0]
+    state.transfer_output[item] = output
+    state.transfer_device[item] = dst
+    state.transfer_start[item] = begin
+    state.transfer_end[item] = end
+    push_timed(state.arrival_time, state.arrival_item, state.counters[1], end, item)
+    state.counters[0] += 1
+    state.counters[1] += 1
+
+
+@inner
+def _arrive(tables: Tables, state: State, placement: Index, priority: Index, item: int, track_memory: bool) -> None:
+    """The output is on the destination now: readers there go on, and the source may drop its copy."""
+    output, device = state.transfer_output[item], state.transfer_device[item]
+    for k in range(tables.reader_pointer[output], tables.reader_pointer[output + 1]):
+        reader = tables.reader[k]
+        if placement[reader] == device:
+            state.missing[reader] -= 1
+            if state.missing[reader] == 0:
+                _make_ready(state, device, priority[reader])
+    if track_memory:
+        home = placement[tables.output_op[output]]
+        state.memory[device] += tables.output_bytes[output]
+        state.readers_left[output] -= 1
+        if state.readers_left[output] == 0:
+            state.memory[home] -= tables.output_bytes[output]
+
+
+@inner
+def _release_inputs(tables: Tables, state: State, placement: Index, op: int, device: int) -> None:
+    """The op has ended on `device`: inputs of which it was the last reader there take no memory any more."""
+    d = len(state.ready_base)
+    for k in range(tables.input_pointer[op], tables.input_pointer[op + 1]):
+        output = tables.input[k]
+        if placement[tables.output_op[output]] == device:
+            state.readers_left[output] -= 1
+            left = state.readers_left[output]
+        else:
+            state.remote_left[output * d + device] -= 1
+            left = state.remote_left[output * d + device]
+        if left == 0:
+            state.memory[device] -= tables.output_bytes[output]
+
+
+class Trace(NamedTuple):
+    """What a search asks of one simulated step."""
+
+    makespan: float  # inf when cut off at the limit
+    peak: Int  # [d] bytes
+
+
+@kernel
+def simulate_kernel(tables: Tables, placement: Index, priority: Index, limit: float, track_memory: bool) -> Trace:
+    """One step in a state of its own. A search that simulates often keeps a State and calls `run_step`."""
+    state = new_state(tables)
+    makespan = run_step(tables, state, placement, priority, np.zeros(len(placement)), limit, track_memory)
+    return Trace(makespan, state.peak)

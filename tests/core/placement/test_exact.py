@@ -1,0 +1,124 @@
+"""The exact solver against all placements and all orders, tried one by one on the simulator's kernel."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from stepd.core.compiled import kernel, lean
+from stepd.core.placement.registry import PlanOptions
+from stepd.core.prepared import prepare
+from stepd.core.simulation_kernel import new_state, run_step
+
+pytest.importorskip("ortools")
+from stepd.core.placement.exact import place
+
+
+@lean
+def _try_all(tables: Any, state: Any, placements: Any, priorities: Any, tail: Any) -> float:
+    best = np.inf
+    for p in range(len(placements)):
+        for q in range(len(priorities)):
+            seconds = run_step(tables, state, placements[p], priorities[q], tail, np.inf, True)
+            if seconds < best:
+                fits = True
+                for d in range(len(tables.memory)):
+                    fits = fits and state.peak[d] <= tables.memory[d]
+                if fits:
+                    best = seconds
+    return best
+
+
+@kernel
+def _brute_force(tables: Any, placements: Any, priorities: Any) -> float:
+    return _try_all(tables, new_state(tables), placements, priorities, np.zeros(placements.shape[1]))
+
+
+def best_of_all(problem: Any) -> float:
+    """The shortest feasible step of any placement and order; inf when nothing fits."""
+    choices = [np.flatnonzero(np.isfinite(row)).tolist() for row in problem.seconds]
+    placements = [
+        answer
+        for answer in itertools.product(*choices)
+        if all(
+            len({answer[i] for i in np.flatnonzero(problem.colocation == g)}) == 1 for g in set(problem.colocation.tolist()) - {-1}
+        )
+    ]
+    priorities = list(itertools.permutations(range(problem.n_ops)))
+    as_array = (np.array(rows, dtype=np.int32).reshape(-1, problem.n_ops) for rows in (placements, priorities))
+    return float(_brute_force(prepare(problem).tables, *as_array))
+
+
+@st.composite
+def small_problems(draw: st.DrawFn, make: Any) -> Any:
+    """Up to 7 ops on 2 devices, or 5 on 3: whole seconds (none of 0), memory loose or tight, kernels, groups, uneven links."""
+    d = draw(st.sampled_from([2, 2, 3]))
+    n = draw(st.integers(2, 7 if d == 2 else 5))
+    uniform = draw(st.booleans())
+    length = st.integers(1, 6).map(float)
+    seconds = [[draw(length)] * d if uniform else [draw(length) for _ in range(d)] for _ in range(n)]
+    pairs = [(i, j) for i in range(n) for j in range(i + 1, n)]
+    edges = []
+    for i, j in draw(st.lists(st.sampled_from(pairs), unique=True, max_size=2 * n)):
+        output = draw(st.integers(-1, 1))
+        edges.append((i, j, output, 0 if output < 0 else draw(st.integers(0, 5))))
+    for i in range(n):
+        if not uniform and draw(st.integers(0, 5)) == 0:
+            seconds[i][draw(st.integers(0, d - 1))] = float("inf")
+    links = [
+        (s, t, float(draw(st.sampled_from([1, 1, 2]))), float(draw(st.integers(0, 2))))
+        for s, t in itertools.permutations(range(d), 2)
+    ]
+    if d == 3:  # 0 and 2 talk over 1
+        links = [link for link in links if {link[0], link[1]} != {0, 2}]
+    colocation = [-1] * n
+    if uniform and draw(st.booleans()):
+        colocation[0] = colocation[n - 1] = 0
+    memory = [draw(st.integers(4, 20))] * d if draw(st.booleans()) else [10**6] * d
+    resident = [draw(st.integers(0, 4)) for _ in range(n)]
+    temp = [draw(st.integers(0, 3)) for _ in range(n)]
+    return make(seconds, edges, links, memory, resident, temp, colocation)
+
+
+@settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True)
+@given(data=st.data())
+def test_exact_equals_brute_force(lab: Any, data: st.DataObject) -> None:
+    problem = data.draw(small_problems(lab.make_problem))
+    best = best_of_all(problem)
+    strategy = place(problem, PlanOptions())
+    if np.isfinite(best):
+        assert strategy.planner["feasible"]
+        assert strategy.planner["status"] == "optimal"
+        assert strategy.predicted_step_seconds == pytest.approx(best, rel=1e-9)
+        assert strategy.planner["model_lower_bound_seconds"] == pytest.approx(best, rel=1e-6)
+    else:
+        assert not strategy.planner["feasible"]
+        assert strategy.planner["status"] == "infeasible"
+
+
+def test_the_bound_holds_where_the_runtime_s_rules_are_left_out(lab: Any) -> None:
+    """Without them schedules may wait, so the optimum of the model is a lower bound, also for durations that are no whole ticks."""
+    seconds = [[1 / 3, 1 / 3], [0.7, 1.1], [0.7, 1.1], [0.25, 0.5]]
+    edges = [(0, 1, 0, 3), (0, 2, 0, 3), (1, 3, 0, 2), (2, 3, 0, 2)]
+    problem = lab.make_problem(seconds, edges, [(0, 1, 7.0, 0.01), (1, 0, 7.0, 0.01)], [10**6] * 2)
+    best = best_of_all(problem)
+    strategy = place(problem, PlanOptions(parameters={"small": 0}))
+    assert best * 0.999 <= strategy.planner["model_lower_bound_seconds"] <= best * (1 + 1e-9)
+    assert strategy.predicted_step_seconds == pytest.approx(best)
+
+
+def test_a_runtime_does_not_wait_on_purpose(lab: Any) -> None:
+    """Op 1 (5 s) is ready at once, op 2 on its device after a second, and 5 s elsewhere wait for op 2. Waiting would give 7 s."""
+    inf = float("inf")
+    seconds = [[inf, 1.0], [5.0, inf], [1.0, inf], [inf, 5.0]]
+    problem = lab.make_problem(seconds, [(0, 2, 0, 0), (2, 3, 0, 0)], [(0, 1, 1.0, 0.0), (1, 0, 1.0, 0.0)], [10] * 2)
+    full = place(problem, PlanOptions())
+    relaxed = place(problem, PlanOptions(parameters={"small": 0}))
+    assert full.predicted_step_seconds == full.planner["model_step_seconds"] == best_of_all(problem) == 11.0
+    assert relaxed.planner["model_lower_bound_seconds"] == 7.0
+    assert relaxed.predicted_step_seconds == 11.0

@@ -1,0 +1,118 @@
+"""The portfolio's promises: valid, predicted as simulated, never worse than a device alone, the same for a seed, anytime."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from stepd.core.bounds import lower_bound
+from stepd.core.errors import PlannerError
+from stepd.core.placement.registry import PlanOptions
+from stepd.core.portfolio.candidates import allowed_near
+from stepd.core.portfolio.planner import place, search
+from stepd.core.prepared import prepare
+from stepd.core.simulator import simulate, simulate_placement
+from stepd.core.validation import validate_strategy
+
+BIG = 10**12
+FEW = {"algorithms": ("heft", "metis")}
+QUICK = PlanOptions(max_work=1, parameters=FEW)
+
+
+@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(st.data())
+def test_keeps_its_promises_on_random_problems(lab, data):
+    problem = data.draw(lab.problems(memory=(10, 40, 10**6)))
+    strategy = place(problem, QUICK)
+    validate_strategy(problem, strategy)
+    step = simulate(problem, strategy)
+    assert step.step_seconds == strategy.predicted_step_seconds
+    assert step.feasible == strategy.planner["feasible"]
+    assert strategy.planner["lower_bound_seconds"] == lower_bound(problem) <= step.step_seconds * (1 + 1e-12)
+    prepared = prepare(problem)
+    order = np.argsort(np.argsort(prepared.tables.topological)).astype(np.int32)
+    for device in range(problem.n_devices):
+        wish = np.full(prepared.n_groups, device, dtype=np.int32)
+        groups = allowed_near(prepared, wish)
+        alone = simulate_placement(problem, groups[prepared.tables.group], order)
+        if alone.feasible and (groups == device).all():
+            assert step.feasible
+            assert step.step_seconds <= alone.step_seconds * (1 + 1e-12)
+
+
+def fork_join(lab, width, length, d, nbytes=10**6, memory=BIG):
+    """`width` chains of `length` ops of 1 ms between a source and a sink; links of 10 GB/s."""
+    seconds, edges = [[1e-6] * d], []
+    for _ in range(width):
+        for step in range(length):
+            edges.append((0 if step == 0 else len(seconds) - 1, len(seconds), 0, nbytes))
+            seconds.append([1e-3] * d)
+    sink = len(seconds)
+    edges += [(1 + k * length + length - 1, sink, 0, nbytes) for k in range(width)]
+    seconds.append([1e-6] * d)
+    links = [(a, b, 1e10, 1e-5) for a in range(d) for b in range(d) if a != b]
+    return lab.make_problem(seconds, edges, links, [memory] * d, temp=[0] * len(seconds))
+
+
+def test_shares_chains_among_devices(lab):
+    problem = fork_join(lab, width=8, length=20, d=4)
+    strategy = place(problem, PlanOptions(max_work=4, parameters=FEW))
+    assert strategy.predicted_step_seconds < 0.160 / 4 * 1.03
+
+
+def test_finds_room_when_no_device_can_hold_everything(lab):
+    problem = fork_join(lab, width=8, length=20, d=4, memory=10**9)
+    resident = np.full(problem.n_ops, 2 * 10**7, dtype=np.int64)
+    tight = lab.make_problem(
+        problem.seconds.tolist(),
+        list(zip(problem.edge_src, problem.edge_dst, problem.edge_output, problem.edge_bytes, strict=True)),
+        [(link.src, link.dst, link.bytes_per_second, link.latency_seconds) for link in problem.links],
+        [9 * 10**8] * 4,
+        resident=resident.tolist(),
+    )
+    assert resident.sum() > 0.88 * 4 * 9e8
+    strategy = place(tight, PlanOptions(max_work=6, parameters=FEW))
+    assert strategy.planner["feasible"]
+
+
+def test_the_answer_depends_on_the_seed_alone(lab):
+    problem = fork_join(lab, width=5, length=7, d=3)
+    once = place(problem, PlanOptions(max_work=3, parameters=FEW, seed=7))
+    with ThreadPoolExecutor(3) as threads:
+        again = place(problem, PlanOptions(max_work=3, parameters=FEW, seed=7, workers=3, run_all=threads.map))
+    np.testing.assert_array_equal(once.placement, again.placement)
+    np.testing.assert_array_equal(once.priority, again.priority)
+
+
+def test_the_best_so_far_is_there_at_any_moment(lab):
+    problem = fork_join(lab, width=5, length=7, d=3)
+    steps = [strategy.predicted_step_seconds for strategy in search(problem, PlanOptions(max_work=3, parameters=FEW))]
+    assert steps[0] == pytest.approx(0.035 + 2e-6)
+    assert steps == sorted(steps, reverse=True)
+    assert len(steps) > 1
+
+
+def test_starts_from_what_it_is_given(lab):
+    problem = fork_join(lab, width=5, length=7, d=3)
+    good = place(problem, PlanOptions(max_work=3, parameters=FEW))
+    first = next(iter(search(problem, QUICK, starts=[good])))
+    assert first.predicted_step_seconds <= good.predicted_step_seconds
+
+
+def test_a_budget_of_nothing_is_refused(lab):
+    with pytest.raises(PlannerError, match="budget is 0"):
+        place(fork_join(lab, 2, 2, 2), PlanOptions(budget_seconds=0))
+
+
+def test_an_algorithm_that_breaks_costs_its_candidate_only(lab, monkeypatch):
+    def broken(name, problem, options):
+        raise IndexError(f"{name} fell over")
+
+    monkeypatch.setattr("stepd.core.placement.registry.plan", broken)
+    strategy = place(fork_join(lab, width=5, length=7, d=3), QUICK)
+    assert strategy.planner["failed"]["heft"] == "IndexError: heft fell over"
+    assert strategy.predicted_step_seconds < 0.035

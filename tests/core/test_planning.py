@@ -1,0 +1,153 @@
+"""From a live session to a plan: what stays put, what is glued, what today costs, and how predictions are corrected."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from stepd.core import planning
+from stepd.core.assembly import UNLIMITED, SessionDevice, Situation, assemble
+from stepd.core.cost.models import CostModels
+from stepd.core.cost.observation import DeviceObservation, StepObservation, Transfer
+from stepd.core.errors import ProblemError
+from stepd.core.graph import Node
+from stepd.core.simulator import simulate_placement
+from stepd.core.strategy import Strategy
+
+D0, D1 = "/job:w/task:0/device:CPU:0", "/job:w/task:1/device:CPU:0"
+NODES = (
+    Node("x", "Placeholder"),
+    Node("w", "VarHandleOp", dtype=1, shape=(10, 10)),
+    Node("w/read", "ReadVariableOp", ("w",)),
+    Node("left", "MatMul", ("x", "w/read")),
+    Node("right", "MatMul", ("x",)),
+    Node("right/bias", "BiasAdd", ("right",)),
+    Node("loss", "AddN", ("left", "right/bias")),
+    Node("summary", "ScalarSummary", ("loss",)),
+)
+SECONDS = {"x": 1e-5, "w": 1e-6, "w/read": 1e-6, "left": 0.05, "right/bias": 0.05, "loss": 0.001}
+
+
+def learned(link_seconds: float = 0.001) -> CostModels:
+    models = CostModels()
+    observed = DeviceObservation(D0, tuple(SECONDS), np.array(list(SECONDS.values())))
+    sizes = {name: {0: 1000} for name in SECONDS}
+    transfers = tuple(Transfer(D0, D1, "x", size, link_seconds * (1 + size / 1e6)) for size in (100, 1000, 10**6) for _ in range(3))
+    models.observe(StepObservation((observed,), transfers, sizes, temp_bytes={"left": 77}, batch=32))
+    return models
+
+
+def situation(**changes) -> Situation:
+    devices = (SessionDevice(D0, "CPU", 0), SessionDevice(D1, "CPU", 1 << 20))
+    base = Situation("s", NODES, ("loss",), devices, learned(), dict.fromkeys(SECONDS, D0))
+    return replace(base, **changes)
+
+
+def seconds_of(problem, name: str) -> list[float]:
+    return problem.seconds[problem.op_names.index(name)].tolist()
+
+
+def test_only_what_the_step_runs_with_learned_costs() -> None:
+    problem = assemble(situation()).problem
+    assert "summary" not in problem.op_names
+    assert seconds_of(problem, "left") == pytest.approx([0.05, 0.05])
+    row = problem.op_names.index("left")
+    assert problem.temp_bytes[row] == 1077
+    assert problem.resident_bytes[problem.op_names.index("w")] == 400
+    assert [device.memory_bytes for device in problem.devices] == [UNLIMITED, 1 << 20]
+    assert set(problem.edge_bytes.tolist()) <= {0, 1000}
+
+
+def test_what_the_runtime_fused_shares_its_consumers_device() -> None:
+    problem = assemble(situation()).problem
+    group = dict(zip(problem.op_names, problem.colocation.tolist(), strict=True))
+    assert group["right"] == group["right/bias"] >= 0
+    assert group["w"] == group["w/read"] != group["right"]
+
+
+def test_pinned_ops_and_their_groups_stay_where_they_are() -> None:
+    problem = assemble(situation(pinned={"w": "session handle"})).problem
+    for name in ("w", "w/read"):
+        assert np.isfinite(seconds_of(problem, name)).tolist() == [True, False]
+    assert np.isfinite(seconds_of(problem, "left")).all()
+
+
+def test_devices_that_are_not_usable_host_only_what_is_pinned_there() -> None:
+    trainer = SessionDevice("/job:t/task:0/device:CPU:0", "CPU", 0, usable=False)
+    base = situation()
+    problem = assemble(
+        replace(base, devices=(*base.devices, trainer), pinned={"x": "feed"}, today={**base.today, "x": trainer.name})
+    ).problem
+    assert np.isfinite(seconds_of(problem, "x")).tolist() == [False, False, True]
+    assert np.isfinite(seconds_of(problem, "left")).tolist() == [True, True, False]
+
+
+def test_kernels_that_a_device_type_lacks() -> None:
+    base = situation()
+    gpu = SessionDevice("/job:w/task:0/device:GPU:0", "GPU", 1 << 30)
+    problem = assemble(replace(base, devices=(*base.devices, gpu), device_kinds={"AddN": ("CPU",)})).problem
+    assert np.isfinite(seconds_of(problem, "loss")).tolist() == [True, True, False]
+    assert seconds_of(problem, "left")[2] < 0.05
+
+
+def test_a_step_of_another_graph_is_an_error() -> None:
+    with pytest.raises(ProblemError, match="none of the step's fetches"):
+        assemble(situation(outputs=("nothing",)))
+
+
+def measured(name: str, seconds: float, moved: tuple[str, ...] = (), **facts) -> planning.Measured:
+    return planning.Measured(name, {**dict.fromkeys(SECONDS, D0), **dict.fromkeys(moved, D1)}, {}, seconds, **facts)
+
+
+def test_predictions_are_corrected_by_what_is_in_force() -> None:
+    plain = planning.begin(situation(), [])
+    assert (plain.calibration.factor, plain.calibration.error) == (1.0, 0.0)
+    corrected = planning.begin(situation(), [measured("", 0.2, in_force=True)])
+    assert corrected.calibration.factor == pytest.approx(0.2 / corrected.calibration.today_simulated_seconds)
+    found: list[planning.Candidate] = []
+    planning.run(corrected, lambda problem, starts, report: None, found.append)
+    assert found[0].seconds == pytest.approx(0.2)
+
+
+def test_a_model_miss_slows_the_links_until_the_loser_is_predicted_as_it_measured() -> None:
+    """A strategy that lost teaches: the next plan no longer believes in it."""
+    moved = ("right", "right/bias")
+    own = measured("", 0.101, in_force=True)
+    naive = planning.begin(situation(), [own])
+    placement = np.array([int(name in moved) for name in naive.assembled.problem.op_names], dtype=np.int32)
+
+    def predicted(plan: planning.Planning) -> float:
+        step = simulate_placement(plan.assembled.problem, placement, plan.order).step_seconds
+        return step * plan.calibration.factor
+
+    slow = situation(models=learned(link_seconds=0.01))
+    truth = 0.101
+    before = predicted(planning.begin(slow, [own]))
+    taught = planning.begin(slow, [own, measured("bad", truth, moved, lost=True)])
+    assert before < 0.9 * truth
+    assert abs(predicted(taught) / truth - 1) < abs(before / truth - 1) / 2
+    assert taught.calibration.link_factor > 1
+    assert taught.calibration.error < 0.1
+
+
+def test_a_placement_near_one_that_lost_is_marked() -> None:
+    known = [measured("", 0.101, in_force=True), measured("bad", 0.2, ("right", "right/bias"), lost=True)]
+    plan = planning.begin(situation(), known)
+    names = plan.assembled.problem.op_names
+    again = np.array([int(name in ("right", "right/bias", "loss")) for name in names], dtype=np.int32)
+    other = np.array([int(name in ("left", "w", "w/read")) for name in names], dtype=np.int32)
+    near = plan.consider(Strategy("s", again, plan.order, 0.0))
+    far = plan.consider(Strategy("s", other, plan.order, 0.0))
+    assert near is not None and near.near_lost
+    assert far is not None and not far.near_lost
+
+
+def test_candidates_come_in_order_of_improvement_and_infeasible_ones_are_infinite() -> None:
+    base = situation()
+    small = tuple(replace(device, memory_bytes=10) for device in base.devices)
+    plan = planning.begin(replace(base, devices=small), [])
+    found: list[planning.Candidate] = []
+    planning.run(plan, lambda problem, starts, report: None, found.append)
+    assert all(candidate.seconds == float("inf") for candidate in found)
