@@ -1,0 +1,1 @@
+"""The one place where wire messages become core's values and back."""

@@ -1,0 +1,23 @@
+"""Devices of a session."""
+
+from __future__ import annotations
+
+from stepd.core.assembly import SessionDevice
+from stepd.v1 import runtime_pb2
+
+CPU_PLACEHOLDER_BYTES = 256 << 20
+"""What TensorFlow reports as the memory of every CPU device; it means nothing."""
+
+
+def session_devices(opened: runtime_pb2.SessionOpened) -> tuple[SessionDevice, ...]:
+    """As core knows them; XLA's stand-ins are not devices that ops are placed on."""
+    return tuple(
+        SessionDevice(device.name, device.type, _memory(device), device.usable)
+        for device in opened.device
+        if not device.type.startswith("XLA_")
+    )
+
+
+def _memory(device: runtime_pb2.Device) -> int:
+    placeholder = device.type == "CPU" and device.memory_bytes == CPU_PLACEHOLDER_BYTES
+    return 0 if placeholder or device.memory_bytes < 0 else device.memory_bytes

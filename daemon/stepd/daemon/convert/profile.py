@@ -1,0 +1,214 @@
+"""RunMetadata bytes, as TensorFlow wrote them, to one StepObservation.
+
+Trace names are not always graph names: an exact name counts; else the name without the runtime's suffix
+("/_12"); else the name in the timeline label; else the time is the runtime's overhead. "RecvTensor" entries
+are transfers, kernels on "stream:all" lines are what a GPU really did.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterable, Iterator
+from dataclasses import dataclass, field
+
+import numpy as np
+from google.protobuf.message import DecodeError
+
+from stepd.core.cost.observation import DeviceObservation, StepObservation, Transfer, share_overlaps
+from stepd.v1 import profile_pb2
+
+_SUFFIX = re.compile(r"/_\d+$")
+_LABEL = re.compile(r"^(?:\[[^\]]*\] )*(?P<name>\S+) = (?P<op>\w+)\(")
+_TRANSFER = re.compile(r"edge_\d+_(?P<op>\S*) from (?P<src>/\S+) to (?P<dst>/\S+)")
+_STREAM = re.compile(r"^(?P<device>.*/device:GPU:\d+)/stream:all$", re.IGNORECASE)
+_RUNTIME_OPS = frozenset({"_Send", "_Recv", "_HostSend", "_HostRecv", "_SOURCE", "_SINK"})
+
+
+@dataclass
+class _Line:
+    """Entries of one device: op (None: the runtime's own), start and end in seconds."""
+
+    ops: list[str | None] = field(default_factory=list)
+    start: list[float] = field(default_factory=list)
+    end: list[float] = field(default_factory=list)
+
+    def add(self, op: str | None, stats: profile_pb2.NodeExecStats) -> None:
+        begin, end = _interval(stats)
+        self.ops.append(op)
+        self.start.append(begin)
+        self.end.append(end)
+
+
+def parse_profile(
+    run_metadata: bytes,
+    ops: Collection[str],
+    devices: Collection[str],
+    *,
+    batch: Iterable[int],
+    seconds: float,
+) -> StepObservation:
+    """What the step showed. `ops`: names of the user's graph. ValueError: the bytes are no RunMetadata or
+    hold no step.
+    """
+    try:
+        metadata = profile_pb2.RunMetadata.FromString(run_metadata)
+    except DecodeError as error:
+        raise ValueError(f"the profile is not a RunMetadata: {error}") from error
+    if not metadata.step_stats.dev_stats:
+        raise ValueError("the profile holds no step statistics: was the run traced?")
+    host: dict[str, _Line] = {}
+    stream: dict[str, _Line] = {}
+    transfers: list[_Transfer] = []
+    observation = StepObservation((), batch=max(batch, default=0), step_seconds=seconds)
+    for entry in metadata.step_stats.dev_stats:
+        gpu = _STREAM.match(entry.device)
+        if gpu:
+            _read_stream(entry, stream.setdefault(_canonical(gpu["device"], devices), _Line()), ops)
+        elif entry.device in devices:
+            transfers.extend(_read_host(entry, host.setdefault(entry.device, _Line()), ops, observation))
+    return _observation(host, stream, transfers, observation)
+
+
+def _read_host(entry: profile_pb2.DeviceStepStats, line: _Line, ops: Collection[str], into: StepObservation) -> Iterator[_Transfer]:
+    for stats in entry.node_stats:
+        if stats.node_name == "RecvTensor":
+            if transfer := _transfer(stats):
+                yield transfer
+            continue
+        op = _op_of(stats, ops)
+        line.add(op, stats)
+        if op is None:
+            continue
+        slots = into.output_bytes.setdefault(op, {})
+        for output in stats.output:
+            size = output.tensor_description.allocation_description.requested_bytes
+            slots[output.slot] = max(slots.get(output.slot, 0), size)
+        into.temp_bytes[op] = max(into.temp_bytes.get(op, 0), stats.memory_stats.temp_memory_size)
+        if stats.memory_stats.persistent_memory_size:
+            into.resident_bytes[op] = stats.memory_stats.persistent_memory_size
+
+
+def _read_stream(entry: profile_pb2.DeviceStepStats, line: _Line, ops: Collection[str]) -> None:
+    """Kernel times; a kernel's name is its op's, with the kernel's own name behind a colon."""
+    for stats in entry.node_stats:
+        op = _op_of(stats, ops)
+        if op is None:
+            head = stats.node_name.partition(":")[0]
+            op = head if head in ops else None
+        line.add(op, stats)
+
+
+def _op_of(stats: profile_pb2.NodeExecStats, ops: Collection[str]) -> str | None:
+    """The op of the user's graph that a trace entry belongs to; None: the runtime's own."""
+    name = stats.node_name
+    label = _LABEL.match(stats.timeline_label)
+    if label and label["op"] in _RUNTIME_OPS:
+        return None
+    if name in ops:
+        return name
+    stripped = _SUFFIX.sub("", name)
+    if stripped in ops:
+        return stripped
+    if label:
+        labelled = _SUFFIX.sub("", label["name"])
+        return labelled if labelled in ops else None
+    return None
+
+
+@dataclass(frozen=True)
+class _Transfer:
+    """A RecvTensor entry. It starts when the producer began to send."""
+
+    src: str
+    dst: str
+    op: str
+    size: int
+    start: float
+    end: float
+
+
+def _transfer(stats: profile_pb2.NodeExecStats) -> _Transfer | None:
+    found = _TRANSFER.search(stats.timeline_label)
+    if not found or not stats.output:
+        return None
+    size = stats.output[0].tensor_description.allocation_description.requested_bytes
+    return _Transfer(found["src"], found["dst"], found["op"], size, *_interval(stats))
+
+
+def _share_links(transfers: list[_Transfer]) -> Iterator[Transfer]:
+    """Transfers that were under way on a link at once shared it: each is charged its share of the time, so that the times of a link
+    add up to what it was busy for."""
+    by_link: dict[tuple[str, str], list[_Transfer]] = {}
+    for transfer in transfers:
+        by_link.setdefault((transfer.src, transfer.dst), []).append(transfer)
+    for (src, dst), seen in by_link.items():
+        origin = min(transfer.start for transfer in seen)
+        start = np.array([transfer.start - origin for transfer in seen])
+        end = np.array([transfer.end - origin for transfer in seen])
+        for transfer, seconds in zip(seen, share_overlaps(start, end).tolist(), strict=True):
+            yield Transfer(src, dst, transfer.op, transfer.size, seconds)
+
+
+def _interval(stats: profile_pb2.NodeExecStats) -> tuple[float, float]:
+    """Start and end of the op's own work, seconds."""
+    if stats.all_start_nanos:
+        begin = stats.all_start_nanos + stats.op_start_rel_nanos
+        end = stats.all_start_nanos + (stats.op_end_rel_nanos or stats.all_end_rel_nanos)
+        return begin * 1e-9, max(begin, end) * 1e-9
+    begin = stats.all_start_micros + stats.op_start_rel_micros
+    end = stats.all_start_micros + (stats.op_end_rel_micros or stats.all_end_rel_micros)
+    return begin * 1e-6, max(begin, end) * 1e-6
+
+
+def _canonical(device: str, devices: Collection[str]) -> str:
+    """The session's name of a device that a stream line names ("/device:GPU:0" alone, or in full, in either
+    case).
+    """
+    if device in devices:
+        return device
+    tail = device[device.lower().rfind("/device:") :].lower()
+    matches = [name for name in devices if name.lower().endswith(tail)]
+    return matches[0] if len(matches) == 1 else device
+
+
+def _observation(
+    host: dict[str, _Line], stream: dict[str, _Line], transfers: list[_Transfer], sizes: StepObservation
+) -> StepObservation:
+    seen, overhead, notes = [], 0.0, []
+    for device, line in host.items():
+        kernels = stream.get(device)
+        if "/device:GPU" in device and kernels is None:
+            notes.append(f"no kernel times of {device} in the trace: host times are used (CUPTI held by another tool or denied?)")
+        times, own = _summed(line)
+        overhead += own
+        if kernels is not None:
+            real, own = _summed(kernels)
+            overhead += own
+            # An op that launched no kernel still costs its launch; one that did costs what its kernels took.
+            times = {op: real.get(op, 0.0) for op in times} | real
+        seen.append(DeviceObservation(device, tuple(times), np.array(list(times.values()))))
+    return StepObservation(
+        devices=tuple(seen),
+        transfers=tuple(_share_links(transfers)),
+        output_bytes=sizes.output_bytes,
+        temp_bytes=sizes.temp_bytes,
+        resident_bytes=sizes.resident_bytes,
+        batch=sizes.batch,
+        step_seconds=sizes.step_seconds,
+        overhead_seconds=overhead,
+        notes=tuple(notes),
+    )
+
+
+def _summed(line: _Line) -> tuple[dict[str, float], float]:
+    """Seconds by op, iterations of loops summed and overlaps shared out; and what the runtime itself took."""
+    origin = min(line.start, default=0.0)
+    shared = share_overlaps(np.array(line.start) - origin, np.array(line.end) - origin)
+    times: dict[str, float] = {}
+    overhead = 0.0
+    for op, seconds in zip(line.ops, shared.tolist(), strict=True):
+        if op is None:
+            overhead += seconds
+        else:
+            times[op] = times.get(op, 0.0) + seconds
+    return times, overhead

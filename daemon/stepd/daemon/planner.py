@@ -1,0 +1,132 @@
+"""Planner processes, seen from the daemon: start one with a request, collect its candidates, kill it when
+its budget is over.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from stepd.core.errors import PlannerError
+from stepd.daemon import codec
+from stepd.daemon.planner_frames import LENGTH
+from stepd.kernels import cache
+
+LAST = ("done", "error", "exported")
+"""Kinds of frames that end an answer."""
+
+SLOWEST = 4.0
+"""A search counts its own work and may take this many times its budget on the wall (`planner_process.Budget`)."""
+
+START_SECONDS = 240.0
+"""Beyond the budget: starting Python, loading or compiling kernels and assembling the problem on a busy
+machine.
+"""
+
+
+@dataclass(frozen=True)
+class PlanResult:
+    """What a planner process said before it ended: columns of the problem and its candidates, the best
+    last.
+    """
+
+    problem: Mapping[str, Any]
+    candidates: tuple[Mapping[str, Any], ...]
+    cut_short: bool
+
+
+@dataclass
+class PlannerPool:
+    """Starts planner processes, one at a time: they use the cores that training leaves."""
+
+    cache_dir: Path
+    threads: int
+    _turn: asyncio.Lock = field(default_factory=asyncio.Lock)
+
+    async def plan(self, request: Mapping[str, Any]) -> PlanResult:
+        """Run a plan. Cancel the task to kill the process. Raises PlannerError with the reason when there is no candidate."""
+        frames, reason = await self._frames(request)
+        problem = next((frame for frame in frames if frame["kind"] == "problem"), {})
+        candidates = tuple(frame for frame in frames if frame["kind"] == "candidate")
+        if not candidates:
+            raise PlannerError(reason or _message(frames) or "no candidate was found")
+        return PlanResult(problem, candidates, cut_short=bool(reason))
+
+    async def export(self, request: Mapping[str, Any]) -> bytes:
+        """The problem that `plan` would solve, as PROBLEM_FORMAT's JSON. Raises PlannerError."""
+        frames, reason = await self._frames({**request, "export": True})
+        exported = next((frame["problem_json"] for frame in frames if frame["kind"] == "exported"), None)
+        if exported is None:
+            raise PlannerError(reason or _message(frames) or "the problem could not be assembled")
+        return bytes(exported)
+
+    async def _frames(self, request: Mapping[str, Any]) -> tuple[list[Mapping[str, Any]], str]:
+        """All that a process says to a request, and why it was cut short, if it was."""
+        blob = await asyncio.to_thread(codec.dumps, request)
+        async with self._turn:
+            process = await asyncio.create_subprocess_exec(
+                sys.executable,
+                "-m",
+                "stepd.daemon.planner_process",
+                stdin=asyncio.subprocess.PIPE,
+                stdout=asyncio.subprocess.PIPE,
+                stderr=asyncio.subprocess.PIPE,
+                env=self._environment(),
+            )
+            try:
+                return await _collect(process, blob, float(request["seconds"]) * SLOWEST + START_SECONDS)
+            finally:
+                if process.returncode is None:
+                    process.kill()
+                await process.wait()
+
+    def _environment(self) -> dict[str, str]:
+        """Limits on threads; no hook of ours in our own process."""
+        threads = str(self.threads or max(1, (os.cpu_count() or 1) - 1))
+        limits = dict.fromkeys(("NUMBA_NUM_THREADS", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"), threads)
+        return {**os.environ, **cache.prepare(self.cache_dir / "kernels"), **limits, "STEPD_ENABLE": "0"}
+
+
+async def _collect(process: asyncio.subprocess.Process, blob: bytes, seconds: float) -> tuple[list[Mapping[str, Any]], str]:
+    frames: list[Mapping[str, Any]] = []
+    errors = asyncio.create_task(_tail(process.stderr))
+
+    async def talk() -> None:
+        assert process.stdin and process.stdout
+        process.stdin.write(blob)
+        await process.stdin.drain()
+        process.stdin.close()
+        while not frames or frames[-1]["kind"] not in LAST:
+            frames.append(codec.loads(await _read_frame(process.stdout)))
+
+    try:
+        await asyncio.wait_for(talk(), seconds)
+    except asyncio.TimeoutError:
+        return frames, f"no answer within {seconds:g} s"
+    except (asyncio.IncompleteReadError, ConnectionError):
+        return frames, f"the planner process ended early: {(await errors)[-500:] or 'no message'}"
+    finally:
+        errors.cancel()
+    return frames, ""
+
+
+def _message(frames: Sequence[Mapping[str, Any]]) -> str:
+    return next((frame["message"] for frame in frames if frame["kind"] == "error"), "")
+
+
+async def _read_frame(stream: asyncio.StreamReader) -> bytes:
+    (length,) = LENGTH.unpack(await stream.readexactly(LENGTH.size))
+    return await stream.readexactly(length)
+
+
+async def _tail(stream: asyncio.StreamReader | None) -> str:
+    """The end of what a process says on stderr; reading it all keeps the pipe from filling."""
+    kept = b""
+    while stream and (chunk := await stream.read(65536)):
+        kept = (kept + chunk)[-4096:]
+    return kept.decode(errors="replace").strip()

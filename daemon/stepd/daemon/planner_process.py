@@ -1,0 +1,153 @@
+"""The planner's own process: `python -m stepd.daemon.planner_process < request > answers`.
+
+Reads one request, searches within its budget and writes each better candidate at once, so that whoever
+kills it has the best so far. Kernels are compiled here and nowhere else, into NUMBA_CACHE_DIR. It knows no
+jobs, no store and no wire contract of hooks.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import sys
+import time
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from typing import Any, BinaryIO
+
+import numpy as np
+
+from stepd.core.assembly import SessionDevice, Situation
+from stepd.core.cost.models import CostModels
+from stepd.core.errors import StepdError
+from stepd.core.placement import registry
+from stepd.core.planning import Measured, Report, Search, begin, run
+from stepd.core.portfolio import planner as portfolio
+from stepd.core.problem import Problem
+from stepd.core.problem_format import dump_problem
+from stepd.core.strategy import Strategy
+from stepd.daemon import codec
+from stepd.daemon.convert.graph import parse_nodes
+from stepd.daemon.planner_frames import write_frame
+
+PATIENCE = 0.25
+PATIENCE_SECONDS = 2.0
+"""A search that found nothing better for this share of its budget (at least so many seconds) ends early."""
+
+
+def read_request(request: Any) -> tuple[Situation, list[Measured]]:
+    """The decoded request as core's values."""
+    situation = Situation(
+        name=request["name"],
+        nodes=parse_nodes(request["graph_def"]),
+        outputs=tuple(request["outputs"]),
+        devices=tuple(SessionDevice(*device) for device in request["devices"]),
+        models=CostModels.from_state(request["models"]),
+        today=request["today"],
+        pinned=request["pinned"],
+        together=tuple(tuple(group) for group in request["together"]),
+        device_kinds={op: tuple(kinds) for op, kinds in request["device_kinds"].items()},
+    )
+    return situation, [Measured(**known) for known in request["measured"]]
+
+
+def answer(request: Any, out: BinaryIO) -> None:
+    """Write a "problem" frame, "candidate" frames, each better than the last, and "done"; or "error". Of an export: "exported"."""
+    try:
+        planning = begin(*read_request(request), ordered=request["ordered"])
+        problem, calibration = planning.assembled.problem, planning.calibration
+        if request["export"]:
+            text = json.dumps(dump_problem(problem)).encode()
+            write_frame(out, {"kind": "exported", "problem_json": text})
+            return
+        write_frame(
+            out,
+            {
+                "kind": "problem",
+                "ops": list(problem.op_names),
+                "devices": [device.name for device in problem.devices],
+                "pinned": np.isfinite(problem.seconds).sum(axis=1) == 1,
+                "model_error": calibration.error,
+                "factor": calibration.factor,
+                "today_simulated_seconds": calibration.today_simulated_seconds,
+            },
+        )
+
+        run(planning, _searcher(request), lambda found: write_frame(out, {"kind": "candidate", **vars(found)}))
+        write_frame(out, {"kind": "done"})
+    except StepdError as error:
+        write_frame(out, {"kind": "error", "message": str(error)})
+
+
+class Budget:
+    """The clock that a search is timed by. It counts the process's own work, since it only gets what training leaves; at most
+    SLOWEST times as long on the wall. It jumps to its end when nothing better was found for `patience` seconds.
+    """
+
+    SLOWEST = 4.0
+
+    def __init__(self, patience: float) -> None:
+        self._patience = patience
+        self._started = time.monotonic()
+        self._progress = 0.0
+
+    def _elapsed(self) -> float:
+        return max(time.process_time(), (time.monotonic() - self._started) / self.SLOWEST)
+
+    def __call__(self) -> float:
+        """Seconds; infinite when patience ran out."""
+        elapsed = self._elapsed()
+        return math.inf if elapsed - self._progress > self._patience else elapsed
+
+    def progressed(self) -> None:
+        """Something better was found."""
+        self._progress = self._elapsed()
+
+
+def _searcher(request: Any) -> Search:
+    """The algorithm asked for, within its budget."""
+
+    def search(problem: Problem, starts: Sequence[Strategy], report: Report) -> None:
+        workers = int(os.environ.get("NUMBA_NUM_THREADS", "1"))
+        clock = Budget(max(PATIENCE_SECONDS, PATIENCE * request["seconds"]))
+        clock.progressed()
+        with ThreadPoolExecutor(workers) as pool:
+            options = registry.PlanOptions(
+                budget_seconds=request["seconds"],
+                seed=request["seed"],
+                workers=workers,
+                clock=clock,
+                report=report,
+                run_all=pool.map,
+            )
+            if request["algorithm"] != "portfolio":
+                report(registry.plan(request["algorithm"], problem, options))
+                return
+            for better in portfolio.search(problem, options, starts):
+                clock.progressed()
+                report(better)
+
+    return search
+
+
+NICE = 10
+"""About a tenth of a core against a busy thread. Less (SCHED_IDLE, nice 19) starves where training fills all cores: a plan
+then takes minutes; and what it costs in all is bounded by its budget of processor time anyway."""
+
+
+def give_way() -> None:
+    """The training steps come first."""
+    with suppress(OSError):
+        os.nice(NICE)
+
+
+def main() -> None:
+    """Entry point of the process."""
+    give_way()
+    answer(codec.loads(sys.stdin.buffer.read()), sys.stdout.buffer)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,92 @@
+"""RunMetadata as TensorFlow writes it: whose time is it (names), what was sent, and what the GPU did."""
+
+from __future__ import annotations
+
+import pytest
+
+from stepd.daemon.convert.profile import parse_profile
+from stepd.v1 import profile_pb2
+
+CPU = "/job:worker/replica:0/task:0/device:CPU:0"
+CPU_1 = "/job:worker/replica:0/task:1/device:CPU:0"
+GPU = "/job:localhost/replica:0/task:0/device:GPU:0"
+OPS = frozenset({"a", "scope/b", "loop/body", "fused"})
+
+
+def node(name: str, start: int, micros: int, label: str = "", size: int | None = None) -> profile_pb2.NodeExecStats:
+    stats = profile_pb2.NodeExecStats(node_name=name, all_start_micros=1000 + start, op_end_rel_micros=micros)
+    stats.timeline_label = label
+    if size is not None:
+        stats.output.add(slot=0).tensor_description.allocation_description.requested_bytes = size
+    return stats
+
+
+def parse(*devices: tuple[str, list[profile_pb2.NodeExecStats]], names=(CPU, CPU_1, GPU)):
+    metadata = profile_pb2.RunMetadata()
+    for device, nodes in devices:
+        metadata.step_stats.dev_stats.add(device=device, node_stats=nodes)
+    return parse_profile(metadata.SerializeToString(), OPS, set(names), batch=[32, 1], seconds=0.1)
+
+
+def times(step) -> dict[str, dict[str, float]]:
+    return {seen.device: dict(zip(seen.ops, (seen.seconds * 1e6).round(3).tolist(), strict=True)) for seen in step.devices}
+
+
+def test_names_exact_stripped_labelled_and_the_runtimes_own() -> None:
+    step = parse(
+        (
+            CPU,
+            [
+                node("a", 0, 10, "a = MatMul()"),
+                node("scope/b/_12", 10, 20, "scope/b/_12 = Identity()"),
+                node("renamed", 30, 5, "[mklcpu 1MB 1MB] fused = _MklConv2D(x, y)"),
+                node("_SOURCE", 40, 7, "_SOURCE = NoOp()"),
+                node("a/_3", 50, 100, "a/_3 = _Recv(edge)"),
+                node("GroupCrossDeviceControlEdges_0/NoOp", 150, 1, "GroupCrossDeviceControlEdges_0/NoOp = NoOp()"),
+            ],
+        )
+    )
+    assert times(step) == {CPU: {"a": 10.0, "scope/b": 20.0, "fused": 5.0}}
+    assert step.overhead_seconds == pytest.approx(108e-6)
+    assert step.batch == 32
+
+
+def test_iterations_of_a_loop_are_summed() -> None:
+    step = parse((CPU, [node("loop/body", 10 * k, 4) for k in range(5)]))
+    assert times(step) == {CPU: {"loop/body": 20.0}}
+
+
+def test_ops_that_overlap_share_their_device() -> None:
+    step = parse((CPU, [node("a", 0, 100), node("scope/b", 0, 100)]))
+    assert times(step) == {CPU: {"a": 50.0, "scope/b": 50.0}}
+
+
+def test_transfers_share_their_link_and_are_no_ops() -> None:
+    label = f"[0.5MB] [900Mb/s] edge_16_scope/b from {CPU} to {CPU_1}"
+    step = parse((CPU_1, [node("RecvTensor", 0, 100, label, size=500), node("RecvTensor", 50, 100, label, size=700)]))
+    assert [(t.src, t.dst, t.op, t.bytes) for t in step.transfers] == [(CPU, CPU_1, "scope/b", n) for n in (500, 700)]
+    assert [t.seconds for t in step.transfers] == pytest.approx([75e-6, 75e-6])
+    assert step.devices == () or times(step)[CPU_1] == {}
+
+
+def test_gpu_kernel_times_replace_host_times() -> None:
+    step = parse(
+        (GPU, [node("a", 0, 10, "a = MatMul()", size=64), node("scope/b", 10, 10, "scope/b = Add()")]),
+        ("/device:GPU:0/stream:all", [node("a:MatMul#id=3#", 5, 300), node("a:cast", 305, 20)]),
+        ("/device:GPU:0/stream:2", [node("a:MatMul", 5, 300)]),
+    )
+    assert times(step) == {GPU: {"a": 320.0, "scope/b": 0.0}}
+    assert step.output_bytes["a"] == {0: 64}
+    assert step.notes == ()
+
+
+def test_gpu_without_kernel_times_says_so() -> None:
+    step = parse((GPU, [node("a", 0, 10)]))
+    assert times(step) == {GPU: {"a": 10.0}}
+    assert "CUPTI" in step.notes[0]
+
+
+@pytest.mark.parametrize("damaged", [b"\xff", b""])
+def test_what_is_no_profile(damaged) -> None:
+    with pytest.raises(ValueError, match="profile"):
+        parse_profile(damaged, OPS, {CPU}, batch=[], seconds=0.1)
