@@ -1,0 +1,105 @@
+"""Runs core's planning algorithms for the offline commands: with a real clock, which Ctrl-C moves to the end of every budget."""
+
+from __future__ import annotations
+
+import signal
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+
+from stepd.core.bounds import lower_bound
+from stepd.core.errors import PlannerError, StepdError
+from stepd.core.placement import registry
+from stepd.core.placement.registry import PlanOptions
+from stepd.core.problem import Problem
+from stepd.core.simulator import simulate
+from stepd.core.strategy import Strategy
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What an algorithm's full sweep found on a problem; `error` says why nothing. step_seconds: simulated."""
+
+    problem: str
+    algorithm: str
+    step_seconds: float = float("inf")
+    feasible: bool = False
+    planning_seconds: float = 0.0
+    runs: int = 0
+    error: str = ""
+
+
+def make_options(budget: float, seed: int, workers: int) -> PlanOptions:
+    """Options with the machine's clock. Raises PlannerError for a budget that is none."""
+    if not budget > 0:
+        raise PlannerError(f"a budget of {budget} seconds leaves no time to plan: give more than 0")
+    return PlanOptions(budget_seconds=budget, seed=seed, workers=workers, clock=time.monotonic)
+
+
+def plan(problem: Problem, algorithm: str, options: PlanOptions) -> Strategy:
+    """The best strategy of one algorithm's full sweep, its planning time and the lower bound in `planner`.
+
+    Ctrl-C ends the budget, not the process: the search stops where it would have stopped, and its best counts. (An exception out
+    of the middle of it would free arrays under kernels that run in threads.)
+    """
+    found: list[Strategy] = []
+    began = time.monotonic()
+    with _interruptible() as clock:
+        for each in registry.swept(algorithm, replace(options, clock=clock.now)):
+            found.append(registry.plan(algorithm, problem, each))
+            if clock.interrupted:
+                break
+    best = min(found, key=_rank)
+    facts = {"seconds": round(time.monotonic() - began, 6), "lower_bound_seconds": _bound(problem, best), "seed": options.seed}
+    return replace(best, planner={**best.planner, **facts})
+
+
+class _Clock:
+    """The machine's clock until it is interrupted, then one that is past every budget."""
+
+    interrupted = False
+
+    def now(self) -> float:
+        return time.monotonic() + (1e9 if self.interrupted else 0.0)
+
+
+@contextmanager
+def _interruptible() -> Iterator[_Clock]:
+    """A clock that the first Ctrl-C within interrupts; a second one is an ordinary one."""
+    clock = _Clock()
+
+    def interrupt(number: int, frame: object) -> None:
+        clock.interrupted = True
+        signal.signal(signal.SIGINT, before)
+
+    before = signal.signal(signal.SIGINT, interrupt)
+    try:
+        yield clock
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def outcome(problem: Problem, algorithm: str, options: PlanOptions) -> Outcome:
+    """As `plan`, for a comparison: what cannot run here is an Outcome that says why."""
+    try:
+        best = plan(problem, algorithm, options)
+    except StepdError as error:
+        return Outcome(problem.name, algorithm, error=str(error))
+    simulation = simulate(problem, best)
+    runs = len(registry.swept(algorithm, options))
+    return Outcome(problem.name, algorithm, simulation.step_seconds, simulation.feasible, best.planner["seconds"], runs)
+
+
+def best_feasible(outcomes: Sequence[Outcome]) -> float:
+    """The shortest step that fits into memory, inf when none does."""
+    return min((o.step_seconds for o in outcomes if o.feasible), default=float("inf"))
+
+
+def _rank(strategy: Strategy) -> tuple[bool, float]:
+    return not strategy.planner.get("feasible", True), strategy.predicted_step_seconds
+
+
+def _bound(problem: Problem, strategy: Strategy) -> float:
+    known = strategy.planner.get("lower_bound_seconds")
+    return float(known) if known else lower_bound(problem)

@@ -1,0 +1,66 @@
+"""Every command of stepctl: has help, is in the operator's guide, and shows what the daemon knows."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+from typer.main import get_command
+from typer.testing import CliRunner
+
+from stepd.cli.commands import ALL
+from stepd.cli.main import app
+
+GUIDE = Path(__file__).parents[2] / "docs" / "operator.md"
+COMMANDS = get_command(app).commands
+
+
+def test_every_module_adds_a_command() -> None:
+    assert len(COMMANDS) >= len(ALL)
+
+
+@pytest.mark.parametrize("name", sorted(COMMANDS))
+def test_command_has_help_and_is_in_the_guide(name: str) -> None:
+    assert len(COMMANDS[name].help or "") > 20
+    shown = CliRunner().invoke(app, [name, "--help"])
+    assert shown.exit_code == 0
+    assert re.search(rf"^### `stepctl {name}\b", GUIDE.read_text(), re.MULTILINE), f"document `stepctl {name}` in {GUIDE.name}"
+
+
+@pytest.mark.parametrize("name", sorted(COMMANDS))
+def test_options_are_in_the_guide(name: str) -> None:
+    section = re.split(r"^### ", GUIDE.read_text(), flags=re.MULTILINE)
+    mine = next((part for part in section if part.startswith(f"`stepctl {name}")), "")
+    options = {max(parameter.opts, key=len) for parameter in COMMANDS[name].params if parameter.param_type_name == "option"}
+    missing = sorted(option for option in options - {"--help", "--output", "--session"} if option not in mine)
+    assert not missing, f"`stepctl {name}`: options that {GUIDE.name} does not mention: {missing}"
+
+
+def test_unknown_command_is_a_usage_error() -> None:
+    assert CliRunner().invoke(app, ["fly"]).exit_code == 2
+
+
+@pytest.mark.parametrize("arguments", [["status", "-o", "json"], ["status", "-a", "-o", "table"]])
+def test_no_daemon_is_one_line_and_exit_3(arguments, monkeypatch, capsys, tmp_path) -> None:
+    from stepd.cli import main
+
+    monkeypatch.setattr("sys.argv", ["stepctl", "--socket", str(tmp_path / "no.sock"), *arguments])
+    with pytest.raises(SystemExit) as end:
+        main.main()
+    said = capsys.readouterr()
+    assert end.value.code == 3
+    assert said.out == ""
+    assert said.err.count("\n") == 1
+
+
+def test_shell_completion_knows_the_commands() -> None:
+    environ = {"_STEPCTL_COMPLETE": "complete_bash", "COMP_WORDS": "stepctl st", "COMP_CWORD": "1"}
+    shown = CliRunner().invoke(app, [], prog_name="stepctl", env=environ)
+    assert "status" in shown.output
+
+
+def test_json_is_json(tmp_path) -> None:
+    shown = CliRunner().invoke(app, ["--socket", str(tmp_path / "no.sock"), "version", "-o", "json"])
+    assert json.loads(shown.stdout)["daemon"] is None

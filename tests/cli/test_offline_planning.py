@@ -1,0 +1,54 @@
+"""Ctrl-C ends the budget of a search, and the search's best is the answer."""
+
+from __future__ import annotations
+
+import os
+import signal
+
+import numpy as np
+import pytest
+
+from stepd.cli import offline_planning
+from stepd.core.placement import registry
+from stepd.core.placement.registry import PlanOptions
+from stepd.core.problem import Device, Problem
+from stepd.core.strategy import Strategy
+
+
+def one_op() -> Problem:
+    return Problem(
+        name="one",
+        devices=(Device("d", "GPU", 100),),
+        links=(),
+        op_names=("op",),
+        op_types=("Op",),
+        seconds=np.ones((1, 1)),
+        resident_bytes=np.zeros(1, np.int64),
+        temp_bytes=np.zeros(1, np.int64),
+        colocation=np.full(1, -1, np.int32),
+        edge_src=np.zeros(0, np.int32),
+        edge_dst=np.zeros(0, np.int32),
+        edge_output=np.zeros(0, np.int32),
+        edge_bytes=np.zeros(0, np.int64),
+    )
+
+
+def test_an_interrupted_search_answers_with_its_best(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls = []
+
+    def search(name: str, problem: Problem, options: PlanOptions) -> Strategy:
+        """A search of an hour that someone interrupts."""
+        began = options.clock()
+        os.kill(os.getpid(), signal.SIGINT)
+        while options.clock() - began < options.budget_seconds:
+            pass
+        calls.append(name)
+        return Strategy(problem.name, np.zeros(1, np.int32), np.zeros(1, np.int32), 1.0)
+
+    monkeypatch.setattr(registry, "plan", search)
+    monkeypatch.setattr(registry, "swept", lambda name, options: (options, options))
+    handler = signal.getsignal(signal.SIGINT)
+    best = offline_planning.plan(one_op(), "single", offline_planning.make_options(3600.0, 0, 1))
+    assert best.planner["lower_bound_seconds"] == 1.0
+    assert calls == ["single"]  # the rest of the sweep is not run
+    assert signal.getsignal(signal.SIGINT) is handler
