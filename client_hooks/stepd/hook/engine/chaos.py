@@ -1,0 +1,61 @@
+"""Switches for the sake of switching: random valid strategies at run boundaries, without any daemon. An instrument for tests.
+
+Deterministic for a seed as long as the program's own runs are. It must not know how a switch is made.
+"""
+
+from __future__ import annotations
+
+import random
+import threading
+from collections.abc import Sequence
+
+from stepd.hook.engine.settings import Chaos
+from stepd.hook.model import LiveStrategy, Way
+
+
+class ChaosMonkey:
+    """Says after which runs to switch, which way, and to what."""
+
+    def __init__(self, chaos: Chaos, salt: str) -> None:
+        self._chaos = chaos
+        self._random = random.Random(f"{chaos.seed}/{salt}")
+        self._lock = threading.Lock()
+        self._runs = 0
+        self._made = 0
+
+    @property
+    def only_restarts(self) -> bool:
+        return self._chaos.way == "restart"
+
+    def due(self) -> bool:
+        """Called before every run."""
+        with self._lock:
+            due = self._runs > 0 and self._runs % self._chaos.switch_every == 0
+            self._runs += 1
+            return due
+
+    def way(self) -> Way:
+        if self._chaos.way == "both":
+            return self._random.choice([Way.IN_SESSION, Way.RESTART])
+        return Way(self._chaos.way)
+
+    def strategy(
+        self, units: Sequence[tuple[tuple[str, ...], tuple[str, ...]]], again: Sequence[LiveStrategy]
+    ) -> LiveStrategy | None:
+        """A random placement of `units` (ops that move together, devices that they may have); None: roll back.
+
+        `again`: when no more copies may be made, those that there are.
+        """
+        if self._made and self._random.random() < 0.25:
+            self._made = 0
+            return None
+        self._made += 1
+        if again:
+            return self._random.choice(again)
+        share = self._random.choice([0.1, 0.5, 0.9, 1.0])
+        placement: dict[str, str] = {}
+        for members, devices in units:
+            if devices and self._random.random() < share:
+                device = self._random.choice(devices)
+                placement.update((name, device) for name in members)
+        return LiveStrategy(f"chaos-{self._random.getrandbits(32):08x}", placement, origin="chaos")

@@ -1,0 +1,204 @@
+"""Which ops may be copied, which may move, and why the others may not.
+
+Pure: GraphView in, verdicts out (docs/design.md, "What may move"). It must not know sessions or strategies.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from tensorflow.core.framework import types_pb2
+
+from stepd.hook.engine import graphview, rules, sums
+from stepd.hook.engine.graphview import GraphView, Node
+
+
+@dataclass(frozen=True)
+class Classes:
+    """`held`: ops that every copy shares with the original, with all that they need; value: why.
+
+    `pinned`: op -> why it cannot be put elsewhere (held ones included). `groups`: sets of two or more ops that move
+    together; every op of a group with a pinned member is pinned. `variables`: sources of variables that may move.
+    """
+
+    held: dict[str, str]
+    pinned: dict[str, str]
+    groups: tuple[tuple[str, ...], ...]
+    group_of: dict[str, int]
+    variables: frozenset[str]
+
+
+def classify(view: GraphView, shared_variables: bool = False, tied: Mapping[str, str] | None = None) -> Classes:
+    """`shared_variables`: other sessions see this one's variables (a server's), so that they must stay.
+
+    `tied`: ops that must stay for reasons outside the graph, and why.
+    """
+    sources = {node.name: why for node in view.nodes.values() if (why := shared_reason(view, node))}
+    variables = {name for name in sources if view.nodes[name].op in rules.VARIABLES}
+    held = _held(view, sources)
+    pinned = {**(tied or {}), **held}
+    for node in view.nodes.values():
+        if node.name in variables:
+            continue
+        why = _pin_reason(node)
+        if why and node.name not in pinned:
+            pinned[node.name] = why
+    for name in variables - pinned.keys():
+        why = "shared with other sessions" if shared_variables else _variable_pin_reason(view, view.nodes[name])
+        if why:
+            pinned[name] = why
+    groups = _groups(view)
+    _pin_groups(view, groups, pinned)
+    group_of = {name: i for i, group in enumerate(groups) for name in group}
+    return Classes(held, pinned, groups, group_of, frozenset(variables - pinned.keys()))
+
+
+def _held(view: GraphView, sources: dict[str, str]) -> dict[str, str]:
+    """Shared ops and everything that they need. Variables count as held only when a held op reads them."""
+    held: dict[str, str] = {}
+    for name, why in sources.items():
+        if view.nodes[name].op not in rules.VARIABLES:
+            held[name] = why
+    stack = list(held)
+    while stack:
+        needed_by = stack.pop()
+        for source, _ in view.nodes[needed_by].inputs:
+            if source not in held:
+                held[source] = f"needed by {needed_by}, which stays"
+                stack.append(source)
+    return held
+
+
+def shared_reason(view: GraphView, node: Node) -> str:
+    """Why copies must share this op with the original; "" when a second one does no harm."""
+    return _shared_reason(node.proto, view.bodies)
+
+
+def _shared_reason(node: Any, bodies: Callable[[Any], list[Any]]) -> str:
+    op = node.op
+    if op.startswith(rules.PER_RUN_PREFIXES):
+        return ""
+    if op in rules.SHARED or op.startswith(rules.SHARED_PREFIXES):
+        return f"{op} has one state"
+    if "Dataset" in op and op not in ("MakeIterator", "DatasetToSingleElement"):
+        return ""
+    called = bodies(node)
+    for body in called:
+        for inner in body.node_def:
+            if not graphview.function_attrs(inner.op) and graphview.op_def(inner.op) is not None:
+                why = _shared_reason(inner, lambda _: [])
+                if why and inner.op not in rules.VARIABLES:
+                    return f"calls {body.signature.name}, where {inner.name} stays: {why}"
+    if called or op in rules.WITHOUT_MEMORY or not graphview.is_stateful(op):
+        return ""
+    if "seed" in node.attr or "seed2" in node.attr:
+        seeded = node.attr["seed"].i or node.attr["seed2"].i
+        return "draws from a seeded random stream" if seeded else ""
+    takes = any(graphview.holds_state(t) for t in graphview.input_types(node))
+    if takes:
+        return ""
+    if any(graphview.holds_state(t) for t in graphview.output_types(node)):
+        return f"{op} owns state"
+    return f"{op} is stateful and not known"
+
+
+def _pin_reason(node: Node) -> str:
+    """Why this op, taken alone, must stay on its device. Ops that work on a variable follow it and are not pinned."""
+    proto, op = node.proto, node.op
+    if rules.works_on_variable(op):
+        return ""
+    if op in rules.CONTROL_FLOW:
+        return "control flow"
+    if graphview.op_def(op) is None or graphview.function_attrs(op):
+        return "calls a function"
+    if op in rules.UNMOVED:
+        return f"{op} stays"
+    types = graphview.input_types(proto) + graphview.output_types(proto)
+    if any(graphview.holds_state(t) for t in types):
+        return "handles state"
+    if graphview.is_stateful(op) and not ("seed" in proto.attr or "seed2" in proto.attr):
+        return "stateful"
+    return ""
+
+
+def _variable_pin_reason(view: GraphView, node: Node) -> str:
+    """A variable moves only when every user of its handle is an op that works on it in place."""
+    if node.proto.attr["dtype"].type in (types_pb2.DT_VARIANT, types_pb2.DT_RESOURCE):
+        return "variable of handles"
+    if node.proto.attr["shared_name"].s.startswith(b"cd2c89b7-88b7-44c8-ad83-06c2a9158347"):
+        return "anonymous variable"
+    for name in view.consumers[node.name]:
+        user = view.nodes[name]
+        types = graphview.input_types(user.proto)
+        data = [i for i, (source, k) in enumerate(user.inputs) if k >= 0]
+        for i in data:
+            if user.inputs[i][0] == node.name and (i >= len(types) or graphview.holds_state(types[i])):
+                if not rules.works_on_variable(user.op):
+                    return f"its handle goes to {user.name} ({user.op})"
+                if any(graphview.is_ref(t) for t in graphview.output_types(user.proto)):
+                    why = _ref_chain_reason(view, user)
+                    if why:
+                        return why
+    return ""
+
+
+def _ref_chain_reason(view: GraphView, node: Node) -> str:
+    """The reference that Assign and its like hand on may be worked on further, and read, but not kept elsewhere."""
+    for name in view.consumers[node.name]:
+        user = view.nodes[name]
+        types = graphview.input_types(user.proto)
+        for i, (source, k) in enumerate(user.inputs):
+            if source == node.name and k >= 0 and (i >= len(types) or graphview.is_ref(types[i])):
+                if not rules.works_on_variable(user.op):
+                    return f"its reference goes to {user.name} ({user.op})"
+                if any(graphview.is_ref(t) for t in graphview.output_types(user.proto)):
+                    why = _ref_chain_reason(view, user)
+                    if why:
+                        return why
+    return ""
+
+
+def _groups(view: GraphView) -> tuple[tuple[str, ...], ...]:
+    """Sets of ops that share a device: by state that they hand on, and by what Grappler fuses.
+
+    The user's colocation (`_class`) is a wish like tf.device, and free like it: gradients write it on every op that they
+    bring together, which would tie the branches of a block to one device.
+    """
+    union = graphview.Union()
+    for node in view.nodes.values():
+        for term in sums.first_terms(view, node):
+            union.join(term, node.name)
+        types = graphview.input_types(node.proto)
+        for i, (source, k) in enumerate(node.inputs):
+            if k < 0:
+                continue
+            producer = view.nodes[source]
+            state = i < len(types) and graphview.holds_state(types[i])
+            # The read of a reference variable names the variable in errors only where the variable is.
+            read = node.op == "Identity" and producer.op in ("VariableV2", "Variable")
+            if state or read or _fused(view, producer, node):
+                union.join(source, node.name)
+    return tuple(tuple(names) for names in union.sets() if len(names) > 1)
+
+
+def _fused(view: GraphView, producer: Node, consumer: Node) -> bool:
+    if any(producer.op in first and consumer.op in second for first, second in rules.FUSED):
+        return True
+    for first, second in rules.FUSED_IF_SOLE_READER:
+        if producer.op in first and consumer.op in second:
+            return len(view.consumers[producer.name]) == 1
+    return False
+
+
+def _pin_groups(view: GraphView, groups: tuple[tuple[str, ...], ...], pinned: dict[str, str]) -> None:
+    for group in groups:
+        anchor = next((name for name in group if name in pinned), None)
+        if anchor is not None:
+            for name in group:
+                pinned.setdefault(name, f"stays with {anchor}: {pinned[anchor]}")
+    alone = {name for group in groups for name in group}
+    for name, node in view.nodes.items():
+        if name not in alone and rules.works_on_variable(node.op):
+            pinned.setdefault(name, "handles state")

@@ -1,0 +1,71 @@
+"""How the nodes of a copy are made: pure functions from a GraphView and a plan to NodeDefs.
+
+Everything that rewrites a copy (placement today, splits and order later) works on the list of NodeDefs that `copied_nodes`
+returns; it must not know sessions, and nothing here touches the original nodes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from typing import Any
+
+from tensorflow.core.framework import node_def_pb2
+
+from stepd.hook.engine.graphview import GraphView, Node
+from stepd.hook.engine.names import copy_name
+
+_COLOCATION = "_class"
+
+
+def copied_nodes(
+    view: GraphView,
+    names: Collection[str],
+    here: Mapping[str, str],
+    mark: str,
+    device_of: Mapping[str, str],
+) -> list[node_def_pb2.NodeDef]:
+    """NodeDefs of a copy of `names`, named by `mark`.
+
+    `here` names the mirror's node for user ops that are not copied now (missing: the op's own name). `device_of` gives the device
+    of ops that the strategy moves; the others keep the device that the user asked for.
+    """
+    inside = set(names)
+
+    def represented(name: str) -> str:
+        return copy_name(name, mark) if name in inside else here.get(name, name)
+
+    return [_copied(view.nodes[name], represented, device_of) for name in names]
+
+
+def _copied(node: Node, represented: Any, moved: Mapping[str, str]) -> node_def_pb2.NodeDef:
+    device = moved.get(node.name)
+    made = node_def_pb2.NodeDef()
+    made.CopyFrom(node.proto)
+    made.name = represented(node.name)
+    del made.input[:]
+    for source, index in node.inputs:
+        name = represented(source)
+        made.input.append(f"^{name}" if index < 0 else f"{name}:{index}" if index else name)
+    keep_resource_name(made, node.name)
+    if device is not None:
+        made.device = device
+        made.attr.pop(_COLOCATION, None)
+    elif _COLOCATION in made.attr:
+        _follow_group(made, represented, moved)
+    return made
+
+
+def _follow_group(made: node_def_pb2.NodeDef, represented: Any, moved: Mapping[str, str]) -> None:
+    """Colocate with the copies of those that the original was colocated with, unless they move and it does not."""
+    sign = "loc:@"
+    groups = [group.decode() for group in made.attr[_COLOCATION].list.s]
+    followed = [g.removeprefix(sign) for g in groups if g.removeprefix(sign) not in moved]
+    made.attr[_COLOCATION].list.s[:] = [(sign + represented(name)).encode() for name in followed]
+    if not followed:
+        made.attr.pop(_COLOCATION)
+
+
+def keep_resource_name(made: node_def_pb2.NodeDef, name: str) -> None:
+    """An op that finds its resource by its node's name goes on finding it under the user's name."""
+    if "shared_name" in made.attr and not made.attr["shared_name"].s:
+        made.attr["shared_name"].s = name.encode()

@@ -1,0 +1,128 @@
+"""Devices of a session: names, kernels, and where an op may and does run. Knows no strategies."""
+
+from __future__ import annotations
+
+import functools
+import re
+from dataclasses import dataclass
+from typing import Any
+
+from stepd.hook.engine import capi
+from stepd.hook.engine.graphview import Node
+from stepd.hook.engine.settings import UserDevices
+from stepd.hook.model import SessionDevice
+
+_PART = re.compile(r"/(?:(job|replica|task):([^/]+)|device:([A-Za-z_]+):(\d+|\*)|(cpu|gpu|CPU|GPU):(\d+|\*))")
+
+
+@dataclass(frozen=True)
+class Spec:
+    """A device request; an empty or None field is free."""
+
+    job: str = ""
+    replica: int | None = None
+    task: int | None = None
+    type: str = ""
+    index: int | None = None
+
+
+@functools.lru_cache(maxsize=4096)
+def parse(device: str) -> Spec:
+    """The fields of a full or partial device name, in any of the spellings that TensorFlow takes."""
+    found: dict[str, Any] = {}
+    for key, value, kind, index, old_kind, old_index in _PART.findall(device):
+        if key == "job":
+            found["job"] = value
+        elif key and value.isdigit():
+            found[key] = int(value)
+        elif kind or old_kind:
+            found["type"] = (kind or old_kind).upper()
+            number = index or old_index
+            found["index"] = int(number) if number.isdigit() else None
+    return Spec(**found)
+
+
+def agrees(device: str, wanted: Spec, with_index: bool = True) -> bool:
+    """Is the full name `device` within the request `wanted`?"""
+    have = parse(device)
+    return (
+        wanted.job in ("", have.job)
+        and wanted.replica in (None, have.replica)
+        and wanted.task in (None, have.task)
+        and wanted.type in ("", have.type)
+        and (not with_index or wanted.index in (None, have.index))
+    )
+
+
+class Devices:
+    """The devices of one session. The first CPU's task is the one where ops go by default."""
+
+    def __init__(self, found: tuple[SessionDevice, ...], user_devices: UserDevices, local_workers: bool = False) -> None:
+        self.all = found
+        self.local_workers = local_workers
+        self.names = frozenset(d.name for d in found)
+        self.usable = tuple(d for d in found if d.usable)
+        self._user_devices = user_devices
+
+    def home(self, node: Node) -> str:
+        """Where TensorFlow puts an op by default: the best type that has a kernel, lowest index, default task."""
+        if node.device in self.names:
+            return node.device
+        wanted = parse(node.device)
+        fitting = [d for d in self.all if agrees(d.name, wanted)] or list(self.all)
+        if not wanted.job and wanted.task is None:
+            task = _task(self.all[0].name)
+            fitting = [d for d in fitting if _task(d.name) == task] or fitting
+        fitting.sort(key=lambda d: (d.type == "CPU", d.name))
+        for device in fitting:
+            if has_kernel(node.op, node.proto, device.type):
+                return device.name
+        return fitting[-1].name
+
+    def allowed(self, node: Node) -> tuple[str, ...]:
+        """Devices that an op may be put on: kernels, and what the user's request leaves free.
+
+        A request without a job means the default task's machine, except where the devices are this machine's workers.
+        """
+        keep = self._user_devices == "keep"
+        if self.local_workers:
+            wanted = parse(node.device) if keep and node.requested else Spec()
+        elif self._user_devices == "override":
+            wanted = Spec()
+        else:
+            wanted = parse(node.requested)
+        return tuple(
+            d.name for d in self.usable if agrees(d.name, wanted, with_index=keep) and has_kernel(node.op, node.proto, d.type)
+        )
+
+
+def _task(device: str) -> tuple[str, int | None]:
+    spec = parse(device)
+    return spec.job, spec.task
+
+
+@functools.cache
+def _kernels(op: str) -> tuple[tuple[str, tuple[tuple[str, frozenset[int]], ...]], ...]:
+    """(device type, (attribute, allowed types)...) of every kernel of an op type."""
+    return tuple(
+        (k.device_type, tuple((c.name, frozenset(c.allowed_values.list.type)) for c in k.constraint)) for k in capi.kernel_defs(op)
+    )
+
+
+def has_kernel(op: str, node: Any, device_type: str) -> bool:
+    """Is there a kernel on `device_type` for the op with the types of this NodeDef?"""
+    for kind, constraints in _kernels(op):
+        if kind in (device_type, "DEFAULT") and all(not ok or _type_in(node, attr, ok) for attr, ok in constraints):
+            return True
+    return False
+
+
+def _type_in(node: Any, attr: str, allowed: frozenset[int]) -> bool:
+    value = node.attr[attr]
+    types = value.list.type or [value.type]
+    return all(t in allowed for t in types)
+
+
+def kernel_types(op: str, node: Any, types: frozenset[str]) -> tuple[str, ...]:
+    """Which of the device types `types` have a kernel for the op."""
+    return tuple(sorted(t for t in types if has_kernel(op, node, t)))

@@ -1,0 +1,75 @@
+"""The gate that runs pass: counts what is in flight and can hold runs back while state moves. Knows no graphs."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+from collections.abc import Callable, Hashable, Iterator
+from typing import Generic, TypeVar
+
+K = TypeVar("K", bound=Hashable)
+
+
+class Gate(Generic[K]):
+    """Runs `enter` and `leave`; a switch `hold`s. Waiting is bounded: a run that never ends makes the switch give up."""
+
+    def __init__(self) -> None:
+        self._changed = threading.Condition(threading.Lock())
+        self._in_flight: dict[K, int] = {}
+        self._holding: Callable[[K], bool] | None = None
+
+    def enter(self, kind: K) -> bool:
+        """Called before a run of `kind`; waits while a switch holds such runs back. Returns whether it waited."""
+        waited = False
+        with self._changed:
+            while self._holding is not None and self._holding(kind):
+                waited = True
+                self._changed.wait()
+            self._in_flight[kind] = self._in_flight.get(kind, 0) + 1
+        return waited
+
+    def leave(self, kind: K) -> None:
+        with self._changed:
+            left = self._in_flight[kind] - 1
+            if left:
+                self._in_flight[kind] = left
+            else:
+                del self._in_flight[kind]
+            if self._holding is not None:
+                self._changed.notify_all()
+
+    def in_flight(self, concerns: Callable[[K], bool]) -> list[K]:
+        with self._changed:
+            return [kind for kind in self._in_flight if concerns(kind)]
+
+    @contextlib.contextmanager
+    def hold(self, concerns: Callable[[K], bool], seconds: float) -> Iterator[bool]:
+        """Hold back runs of kinds for which `concerns(kind)`; yields whether those in flight ended within `seconds`.
+
+        Runs of other kinds (a queue runner that is blocked for ever, say) go on. One switch holds at a time.
+        """
+        with self._changed:
+            self._holding = concerns
+            try:
+                quiet = self._wait_quiet(concerns, time.monotonic() + seconds)
+            except BaseException:
+                self._release()
+                raise
+        try:
+            yield quiet
+        finally:
+            with self._changed:
+                self._release()
+
+    def _release(self) -> None:
+        self._holding = None
+        self._changed.notify_all()
+
+    def _wait_quiet(self, concerns: Callable[[K], bool], deadline: float) -> bool:
+        while any(concerns(kind) for kind in self._in_flight):
+            left = deadline - time.monotonic()
+            if left <= 0:
+                return False
+            self._changed.wait(left)
+        return True

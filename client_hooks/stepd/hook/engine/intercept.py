@@ -1,0 +1,277 @@
+"""Takes the place of a few functions under TensorFlow's BaseSession, and gives them back. The only module that patches anything.
+
+Most of the patches are on the C API's Python module, so that BaseSession's own methods, and their frames in stack traces, stay.
+A raw session that is not in `_engines` (made before, or not to be mirrored) runs TensorFlow's own code.
+"""
+
+from __future__ import annotations
+
+import functools
+import threading
+import weakref
+from collections.abc import Callable
+from typing import Any
+
+from stepd.hook.engine import capi
+from stepd.hook.engine.cluster import WorkerPlacer
+from stepd.hook.engine.mirror import Mirror
+from stepd.hook.engine.session_engine import SessionEngine
+from stepd.hook.engine.settings import EngineSettings
+from stepd.hook.engine.special_runs import Callables, PartialRuns
+from stepd.hook.log import logger as log
+from stepd.hook.ports import ObserverPort
+
+_creating = threading.local()
+_originals: dict[tuple[Any, str], Any] = {}
+_installed: list[tuple[ObserverPort | None, EngineSettings]] = []
+# Engines by the raw session they run on now, and by the id of the BaseSession that owns them while it lives.
+_engines: dict[Any, SessionEngine] = {}
+_owners: dict[int, SessionEngine] = {}
+
+
+def install(observer: ObserverPort | None, settings: EngineSettings) -> None:
+    """Patch TensorFlow. Raises RuntimeError when it lacks what the engine needs; calling it twice changes nothing."""
+    if _installed:
+        return
+    lacks = capi.missing()
+    if lacks:
+        raise RuntimeError(f"this TensorFlow lacks {', '.join(lacks)}")
+    _installed.append((observer, settings))
+    for owner, patches in ((capi.BaseSession, _SESSION_PATCHES), (capi.c, _C_PATCHES)):
+        for name, function in patches.items():
+            if (owner, name) in _originals:
+                continue
+            original = getattr(owner, name)
+            _originals[owner, name] = original
+            setattr(owner, name, functools.wraps(original)(function) if owner is capi.BaseSession else function)
+
+
+def uninstall() -> None:
+    """Give TensorFlow its own functions back once no mirrored session is open; new sessions are plain at once."""
+    if not _installed:
+        return
+    _installed.clear()
+    if not _owners:
+        _remove_patches()
+
+
+def _remove_patches() -> None:
+    for (owner, name), original in _originals.items():
+        setattr(owner, name, original)
+    _originals.clear()
+
+
+def _original(owner: Any, name: str) -> Any:
+    """TensorFlow's own function; a call that was under way when the patches went finds it in its place again."""
+    return _originals.get((owner, name)) or getattr(owner, name)
+
+
+# -- sessions: made, extended, closed -------------------------------------------------------------------------------------
+
+
+def init(self: Any, target: Any = "", graph: Any = None, config: Any = None) -> None:
+    """BaseSession.__init__: the session is made on a mirror of its graph."""
+    _creating.session = self
+    try:
+        _original(capi.BaseSession, "__init__")(self, target, graph, config)
+    except BaseException as e:
+        _hide_frames(e, new_session_ref)
+        raise
+    finally:
+        _creating.session = None
+    engine = _owners.get(id(self))
+    if engine is not None:
+        _engines[self._session] = engine
+        engine.opened(self._session)
+
+
+def new_session_ref(graph: Any, options: Any) -> Any:
+    """TF_NewSessionRef, called inside BaseSession.__init__: puts an empty mirror in the place of the user's graph."""
+    session = getattr(_creating, "session", None)
+    make = _original(capi.c, "TF_NewSessionRef")
+    if session is None or not _installed:
+        return make(graph, options)
+    _creating.session = None
+    observer, settings = _installed[0]
+    cluster = None if session._target or settings.local_cluster is None else settings.local_cluster()
+    config = _chaos_config(session._config, settings)
+    if cluster is not None:
+        capi.set_session_options(options, cluster.target.encode(), cluster.session_config(session._config))
+    elif config is not None:
+        capi.set_session_options(options, None, config)
+    mirror = Mirror(session._graph, None if cluster is None else WorkerPlacer(cluster.workers, cluster.trainer))
+    raw = make(mirror.graph.handle, options)
+    owner = id(session)
+    gone = weakref.ref(session, functools.partial(_forget, owner))
+    engine = SessionEngine(gone, session, mirror, observer, settings, cluster)
+    if cluster is not None:
+        engine.session_options = (cluster.target.encode(), cluster.session_config(session._config))
+    else:
+        engine.session_options = (session._target, session._config if config is None else config)
+    engine.on_replace = _replaced
+    _owners[owner] = engine
+    return raw
+
+
+def _replaced(old: Any, new: Any) -> None:
+    """An engine goes on with another raw session."""
+    _engines[new] = _engines.pop(old)
+
+
+def _chaos_config(config: Any, settings: EngineSettings) -> Any:
+    if settings.chaos is None or not settings.chaos.devices:
+        return None
+    more = type(config)()
+    more.CopyFrom(config)
+    more.device_count["CPU"] = max(settings.chaos.devices, config.device_count.get("CPU", 1))
+    return more
+
+
+def _forget(owner: int, _: Any) -> None:
+    """The program's session is gone."""
+    engine = _owners.pop(owner, None)
+    if engine is not None:
+        engine.close()
+        _engines.pop(engine.raw, None)
+    if not _owners and not _installed:
+        _remove_patches()
+
+
+def extend_graph(self: Any) -> None:
+    """BaseSession._extend_graph."""
+    engine = _owners.get(id(self))
+    if engine is None:
+        _original(capi.BaseSession, "_extend_graph")(self)
+        return
+    try:
+        engine.extend()
+        return
+    except Exception as e:
+        if not engine.ran:
+            _fall_back(self, engine, e)
+    # TensorFlow's own method meets the same error, and raises it with its own frames.
+    _original(capi.BaseSession, "_extend_graph")(self)
+    engine.raise_unsent()
+
+
+def _fall_back(session: Any, engine: SessionEngine, error: Exception) -> None:
+    """Nothing ran yet: give the session the user's own graph and say why. TensorFlow then raises its own errors itself."""
+    engine.close()
+    _owners.pop(id(session), None)
+    _engines.pop(engine.raw, None)
+    old = session._session
+    with session._graph._c_graph.get() as graph:
+        session._session = capi.new_session(graph, session._target, session._config)
+    capi.delete_session(old)
+    log.info("session %s runs without stepd, its graph could not be mirrored: %s", engine.session_id, error)
+
+
+def close(self: Any) -> None:
+    """BaseSession.close."""
+    engine = _owners.get(id(self))
+    if engine is not None:
+        engine.close()
+    _original(capi.BaseSession, "close")(self)
+
+
+def _hide_frames(error: BaseException, *functions: Callable[..., Any]) -> None:
+    """Take the frames of the hook's own `functions` out of a traceback."""
+    codes = {function.__code__ for function in functions}
+    entry = error.__traceback__
+    while entry is not None and entry.tb_next is not None:
+        if entry.tb_next.tb_frame.f_code in codes:
+            entry.tb_next = entry.tb_next.tb_next
+        else:
+            entry = entry.tb_next
+
+
+# -- runs ----------------------------------------------------------------------------------------------------------------
+
+
+def session_run(raw: Any, options: Any, feeds: Any, fetches: Any, targets: Any, metadata: Any) -> Any:
+    """TF_SessionRun_wrapper."""
+    engine = _engines.get(raw)
+    if engine is None:
+        return capi.run_session(raw, options, feeds, fetches, targets, metadata)
+    try:
+        return engine.run(options, feeds, fetches, targets, metadata)
+    except BaseException as e:
+        if not engine.undo(e):
+            _hide_frames(e, SessionEngine.run)
+            raise
+    return engine.run(options, feeds, fetches, targets, metadata)
+
+
+def prun_setup(raw: Any, feeds: Any, fetches: Any, targets: Any) -> Any:
+    """TF_SessionPRunSetup_wrapper."""
+    engine = _engines.get(raw)
+    if engine is None:
+        return capi.prun_setup(raw, feeds, fetches, targets)
+    try:
+        return engine.partial_runs.setup(feeds, fetches, targets)
+    except BaseException as e:
+        _hide_frames(e, PartialRuns.setup)
+        raise
+
+
+def prun(raw: Any, handle: Any, feeds: Any, fetches: Any) -> Any:
+    """TF_SessionPRun_wrapper."""
+    engine = _engines.get(raw)
+    if engine is None:
+        return capi.prun_session(raw, handle, feeds, fetches)
+    try:
+        return engine.partial_runs.run(handle, feeds, fetches)
+    except BaseException as e:
+        _hide_frames(e, PartialRuns.run)
+        raise
+
+
+def make_callable(raw: Any, options: Any) -> Any:
+    """TF_SessionMakeCallable."""
+    engine = _engines.get(raw)
+    if engine is None:
+        return capi.make_callable(raw, options)
+    try:
+        return engine.callables.make(options)
+    except BaseException as e:
+        _hide_frames(e, Callables.make)
+        raise
+
+
+def run_callable(raw: Any, handle: Any, values: Any, metadata: Any) -> Any:
+    """TF_SessionRunCallable."""
+    engine = _engines.get(raw)
+    if engine is None:
+        return capi.run_callable(raw, handle, values, metadata)
+    try:
+        return engine.callables.run(handle, values, metadata)
+    except BaseException as e:
+        _hide_frames(e, Callables.run, SessionEngine.guarded, Callables.call)
+        raise
+
+
+def release_callable(raw: Any, handle: Any) -> None:
+    """TF_SessionReleaseCallable."""
+    engine = _engines.get(raw)
+    if engine is None:
+        capi.release_callable(raw, handle)
+    else:
+        engine.callables.release(handle)
+
+
+def get_buffer(buffer: Any) -> Any:
+    """TF_GetBuffer: metadata of a run on a copy reads with the user's names."""
+    return capi.repaired_buffers.pop(buffer, None) or capi.get_buffer(buffer)
+
+
+_SESSION_PATCHES: dict[str, Any] = {"__init__": init, "_extend_graph": extend_graph, "close": close}
+_C_PATCHES: dict[str, Any] = {
+    "TF_GetBuffer": get_buffer,
+    "TF_NewSessionRef": new_session_ref,
+    "TF_SessionMakeCallable": make_callable,
+    "TF_SessionPRunSetup_wrapper": prun_setup,
+    "TF_SessionPRun_wrapper": prun,
+    "TF_SessionReleaseCallable": release_callable,
+    "TF_SessionRunCallable": run_callable,
+    "TF_SessionRun_wrapper": session_run,
+}

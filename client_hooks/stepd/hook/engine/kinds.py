@@ -1,0 +1,85 @@
+"""Step kinds: one object for everything that is known about one combination of feeds, fetches and targets of a session."""
+
+from __future__ import annotations
+
+import hashlib
+from collections import Counter
+from typing import Any, NamedTuple
+
+from stepd.hook.engine import capi
+from stepd.hook.engine.draws import History
+from stepd.hook.ports import StepKind
+
+
+class Route(NamedTuple):
+    """Where a kind's tensors and ops are in the mirror, when not under the user's own handles.
+
+    `feeds`: the user's TF_Output -> the mirror's, those that differ only.
+    """
+
+    feeds: dict[Any, Any]
+    fetches: list[Any]
+    targets: list[Any]
+
+
+class Kind:
+    """One combination of handles as the user passes them, and its route for the strategy in force.
+
+    `route` None means: the user's own handles. `epoch` is the engine's epoch for which `route` was made.
+    """
+
+    __slots__ = ("epoch", "feeds", "fetches", "ran_on", "route", "runs", "seconds", "step", "targets", "waited")
+
+    def __init__(self, step: StepKind, key: tuple[tuple[Any, ...], tuple[Any, ...], tuple[Any, ...]]) -> None:
+        self.step = step
+        self.fetches, self.targets, self.feeds = key
+        self.route: Route | None = None
+        self.epoch = -1
+        self.ran_on: str | None = None
+        self.runs = 0
+        self.waited = False  # did the run that began last wait for a switch?
+        self.seconds = 0.0  # of the last run
+
+
+def step_kind(feeds: list[str], fetches: list[str], targets: list[str]) -> StepKind:
+    """A StepKind of sorted, distinct names; the id hashes all three lists."""
+    parts = tuple(tuple(sorted(set(names))) for names in (feeds, fetches, targets))
+    digest = hashlib.blake2s("\0\0".join("\0".join(names) for names in parts).encode(), digest_size=8)
+    return StepKind(digest.hexdigest(), *parts)
+
+
+class Kinds:
+    """All kinds of one session, by the handles that a run passes."""
+
+    def __init__(self) -> None:
+        self.by_handles: dict[tuple[tuple[Any, ...], tuple[Any, ...], tuple[Any, ...]], Kind] = {}
+        self._steps: dict[StepKind, StepKind] = {}
+        # Kinds whose runs are not counted one by one, or failed half-way.
+        self.uncertain: set[StepKind] = set()
+
+    def get(self, key: tuple[tuple[Any, ...], tuple[Any, ...], tuple[Any, ...]]) -> Kind:
+        return self.by_handles.get(key) or self.make(key)
+
+    def make(self, key: tuple[tuple[Any, ...], tuple[Any, ...], tuple[Any, ...]]) -> Kind:
+        """The kind of (fetches, targets, feeds), which are TF_Outputs, TF_Operations and TF_Outputs."""
+        fetches, targets, feeds = key
+        step = step_kind(
+            [capi.output_name(t) for t in feeds],
+            [capi.output_name(t) for t in fetches],
+            [capi.op_name(op) for op in targets],
+        )
+        kind = Kind(self._steps.setdefault(step, step), key)
+        return self.by_handles.setdefault(key, kind)
+
+    def history(self) -> History:
+        """What has run; exact while no run is in flight."""
+        runs: Counter[StepKind] = Counter()
+        for kind in self.all():
+            runs[kind.step] += kind.runs
+        return History(runs, frozenset(self.uncertain))
+
+    def all(self) -> list[Kind]:
+        return list(self.by_handles.values())
+
+    def steps(self) -> list[StepKind]:
+        return list(self._steps)

@@ -1,0 +1,154 @@
+"""The hook's own graph: the user's graph under the same names, kept up to date as the user adds to it.
+
+The user's graph is only read. A node is copied at the moment at which plain TensorFlow would send it to the session, so that
+later changes to it have as little effect as they would have there. The mirror must not know strategies or runs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from tensorflow.core.framework import graph_pb2, node_def_pb2
+
+from stepd.hook.engine import capi
+from stepd.hook.engine.cluster import WorkerPlacer
+from stepd.hook.engine.copy import keep_resource_name
+from stepd.hook.engine.graphview import split_input, with_node
+
+
+def scopes_of(name: str) -> Iterable[str]:
+    """Every enclosing scope of a node name: "a/b/c" gives "a", "a/b"."""
+    at = name.find("/")
+    while at >= 0:
+        yield name[:at]
+        at = name.find("/", at + 1)
+
+
+class Mirror:
+    """One session's copy of the user's graph. Not thread-safe: call it under the graph's session lock."""
+
+    def __init__(self, user_graph: Any, placer: WorkerPlacer | None = None) -> None:
+        self.user_graph = user_graph
+        self.placer = placer
+        self.graph = capi.Graph()
+        self.version = 0
+        # User ops whose name could not be used in the mirror: user name -> (name here, operation here).
+        self.aliases: dict[str, tuple[str, Any]] = {}
+        self._count = 0
+        self._functions: tuple[int, str] = (0, "")
+        self._scopes: set[str] | None = None
+        self._names: set[str] = set()
+
+    def stale(self) -> bool:
+        """Has the user added ops since the last `sync`?"""
+        return bool(self.user_graph.version != self.version)
+
+    def sync(self) -> None:
+        """Copy what the user added. Raises what TensorFlow raises on import; the mirror is then as before."""
+        version = self.user_graph.version
+        if self._count == 0:
+            operations = self.user_graph.get_operations()
+            capi.import_graph_def(self.graph, self._placed(capi.graph_bytes(self.user_graph)))
+            self._names.update(operation.name for operation in operations)
+        else:
+            operations = self.user_graph.get_operations()
+            self._import_new(operations[self._count :])
+        self._functions = capi.function_names(self.user_graph)
+        self._count = len(operations)
+        self.version = version
+
+    def compacted(self, is_own: Callable[[str], bool]) -> Mirror:
+        """A new mirror of what this one has of the user's graph, without the nodes of the hook's own."""
+        whole = graph_pb2.GraphDef.FromString(capi.graph_handle_bytes(self.graph.handle))
+        user_names = {here: name for name, (here, _) in self.aliases.items()}
+        made = Mirror(self.user_graph, self.placer)
+        graph = graph_pb2.GraphDef(versions=whole.versions, library=whole.library)
+        for node in whole.node:
+            if is_own(node.name):
+                continue
+            node.name = user_names.get(node.name, node.name)
+            for i, name in enumerate(node.input):
+                source, _ = split_input(name)
+                if source in user_names:
+                    node.input[i] = with_node(name, user_names[source])
+            graph.node.append(node)
+        capi.import_graph_def(made.graph, graph.SerializeToString())
+        made.version, made._count, made._functions = self.version, self._count, self._functions
+        made._names = set(self._names)
+        return made
+
+    def _placed(self, graph_def: bytes) -> bytes:
+        if self.placer is None:
+            return graph_def
+        whole = graph_pb2.GraphDef.FromString(graph_def)
+        self.placer.place(whole.node, {f.signature.name: f for f in whole.library.function})
+        return bytes(whole.SerializeToString())
+
+    def _import_new(self, operations: list[Any]) -> None:
+        delta = graph_pb2.GraphDef()
+        delta.versions.CopyFrom(self.user_graph.graph_def_versions)
+        if capi.function_names(self.user_graph) != self._functions:
+            whole = graph_pb2.GraphDef.FromString(capi.graph_bytes(self.user_graph))
+            delta.library.CopyFrom(whole.library)
+        for operation in operations:
+            delta.node.append(node_def_pb2.NodeDef.FromString(capi.node_def_bytes(operation)))
+        if self.placer is not None:
+            library = delta.library if delta.library.function else graph_pb2.GraphDef.FromString(
+                capi.graph_handle_bytes(self.graph.handle)).library  # fmt: skip
+            self.placer.place(delta.node, {f.signature.name: f for f in library.function})
+        renamed = self._avoid_collisions(delta)
+        tensors, controls = self._outside_inputs(delta)
+        made = capi.import_graph_def(
+            self.graph, delta.SerializeToString(), tensors, controls, [here for here, _ in renamed.values()]
+        )
+        for (name, (here, _)), operation in zip(renamed.items(), made, strict=True):
+            self.aliases[name] = (here, operation)
+        self._names.update(operation.name for operation in operations)
+        if self._scopes is not None:
+            for operation in operations:
+                self._scopes.update(scopes_of(operation.name))
+
+    def _avoid_collisions(self, delta: graph_pb2.GraphDef) -> dict[str, tuple[str, Any]]:
+        """Rename new nodes that are named like a scope that exists: the importer refuses those ("v" after "v/part_0")."""
+        if self._scopes is None:
+            self._scopes = {scope for name in self._names for scope in scopes_of(name)}
+        renamed: dict[str, tuple[str, Any]] = {}
+        for node in delta.node:
+            if node.name in self._scopes:
+                renamed[node.name] = (f"stepd_alias_{len(self.aliases) + len(renamed)}", None)
+        if renamed:
+            for node in delta.node:
+                for i, name in enumerate(node.input):
+                    source, _ = split_input(name)
+                    if source in renamed:
+                        node.input[i] = with_node(name, renamed[source][0])
+                if node.name in renamed:
+                    keep_resource_name(node, node.name)
+                    node.name = renamed[node.name][0]
+        return renamed
+
+    def _outside_inputs(self, delta: graph_pb2.GraphDef) -> tuple[dict[tuple[str, int], Any], dict[str, Any]]:
+        """Input mappings for inputs that the mirror has already. Handles of the user's graph serve: only names count."""
+        inside = {node.name for node in delta.node}
+        tensors: dict[tuple[str, int], Any] = {}
+        controls: dict[str, Any] = {}
+        for node in delta.node:
+            for name in node.input:
+                source, index = split_input(name)
+                if source in inside:
+                    continue
+                if index < 0:
+                    controls[source] = self.operation(source)
+                else:
+                    tensors[source, index] = capi.output(self.operation(source), index)
+        return tensors, controls
+
+    def operation(self, name: str) -> Any:
+        """A TF_Operation that names the user's op `name` in the mirror."""
+        alias = self.aliases.get(name)
+        return alias[1] if alias else self.user_graph.get_operation_by_name(name)._c_op
+
+    def name_here(self, name: str) -> str:
+        alias = self.aliases.get(name)
+        return alias[0] if alias else name

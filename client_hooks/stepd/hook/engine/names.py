@@ -1,0 +1,92 @@
+"""The hook's own node names, and their removal from whatever the program gets to see. Pure."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+# Helper ops live under "stepd_<number>/", the copy of an op is called "<its name>-stepd_<number>".
+_OWN = re.compile(r"stepd_\d+/.*|.*-stepd_\d+", re.DOTALL)
+_MARK = re.compile(r"stepd_\d+/|-stepd_\d+")
+_ALIAS = re.compile(r"stepd_alias_(\d+)")
+
+
+def prefix(number: int) -> str:
+    return f"stepd_{number}"
+
+
+def copy_name(name: str, mark: str) -> str:
+    """The name of a copy of op `name`: copies and originals sort as the originals do.
+
+    Grappler sorts the inputs of commutative ops by name, and a sum of floats depends on the order. "-" is the lowest character
+    of names, so that the copies of "a", "a/b" and "a_1" stay in this order, whichever of them are copied.
+    """
+    return f"{name}-{mark}"
+
+
+def is_own(name: str) -> bool:
+    return _OWN.fullmatch(name) is not None
+
+
+def user_text(text: str, aliases: dict[str, str]) -> str:
+    """`text` with the user's op names; `aliases` maps the mirror's name of a renamed op to the user's."""
+    if "stepd_" not in text:
+        return text
+    text = _MARK.sub("", text)
+    return _ALIAS.sub(lambda found: aliases.get(found.group(0), found.group(0)), text)
+
+
+def holds_own(data: bytes) -> bool:
+    return b"stepd_" in data
+
+
+def repair_error(error: Any, aliases: dict[str, str], cluster: Any = None) -> None:
+    """Give a TensorFlow OpError, not yet seen by the program, the text that one device and the user's names would give."""
+    message = getattr(error, "_message", None)
+    if not isinstance(message, (str, bytes)):
+        return
+    text = message.decode(errors="replace") if isinstance(message, bytes) else message
+    if cluster is not None:
+        text = cluster.plain_error_text(text)
+    text = user_text(one_error(text), aliases)
+    error._message = text
+    error.args = tuple(text if a == message else a for a in error.args)
+
+
+def one_error(text: str) -> str:
+    """The first of several root errors, as a run on one device reports it: no summary, no receiving nodes."""
+    if _SEVERAL.match(text):
+        body = _SUMMARY.sub("", text[text.index("\n") + 1 :])
+        errors = [part for part in _NUMBERED.split(body) if part.strip()]
+        text = min((part.rstrip("\n") for part in errors), key=lambda part: part.count("\n"), default=text)
+    return _RECEIVER.sub("", text)
+
+
+_SEVERAL = re.compile(r"\d+ root error\(s\) found\.\n")
+_NUMBERED = re.compile(r"^  \(\d+\) (?:[A-Z_]+|[A-Z][a-z][A-Za-z ]+): ", re.MULTILINE)
+_SUMMARY = re.compile(r"^\d+ successful operations\.\n\d+ derived errors ignored\.", re.MULTILINE)
+_RECEIVER = re.compile(r"\n\t \[\[[^\[\]]*/_\d+\]\]")
+
+
+def repair_metadata(data: bytes, aliases: dict[str, str]) -> bytes:
+    """Serialized RunMetadata with the user's names."""
+    if b"stepd_" not in data:
+        return data
+    from tensorflow.core.protobuf import config_pb2
+
+    metadata = config_pb2.RunMetadata.FromString(data)
+    for device in metadata.step_stats.dev_stats:
+        for stats in device.node_stats:
+            stats.node_name = user_text(stats.node_name, aliases)
+            stats.timeline_label = user_text(stats.timeline_label, aliases)
+    for cost in metadata.cost_graph.node:
+        cost.name = user_text(cost.name, aliases)
+    graphs = list(metadata.partition_graphs)
+    for functions in metadata.function_graphs:
+        graphs += [*functions.partition_graphs, functions.pre_optimization_graph, functions.post_optimization_graph]
+    for graph in graphs:
+        for node in graph.node:
+            node.name = user_text(node.name, aliases)
+            for i, source in enumerate(node.input):
+                node.input[i] = user_text(source, aliases)
+    return metadata.SerializeToString()  # type: ignore[no-any-return]

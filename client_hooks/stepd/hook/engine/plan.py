@@ -1,0 +1,86 @@
+"""What a strategy means for one graph: which ops move where, which variables move, what has to be copied for it.
+
+Pure. It must not know sessions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from stepd.hook.engine import rules
+from stepd.hook.engine.classify import Classes
+from stepd.hook.engine.devices import Devices
+from stepd.hook.engine.graphview import GraphView
+from stepd.hook.model import LiveStrategy, NotHonoured
+
+
+@dataclass(frozen=True)
+class Plan:
+    """`device_of`: ops that leave their home (variables included). `changed`: those and everything that needs them."""
+
+    strategy: LiveStrategy
+    device_of: Mapping[str, str]
+    variables: Mapping[str, str]
+    changed: frozenset[str]
+    refused: tuple[NotHonoured, ...]
+
+
+def resolve(strategy: LiveStrategy, view: GraphView, classes: Classes, devices: Devices) -> Plan:
+    """Keep of a strategy what the graph allows: no pinned op, one device a group, only devices that have the kernel."""
+    device_of: dict[str, str] = {}
+    refused: list[NotHonoured] = []
+    wanted_by_group: dict[int, str] = {}
+    for name, device in strategy.placement.items():
+        node = view.nodes.get(name)
+        if node is None:
+            continue
+        home = devices.home(node)
+        group = classes.group_of.get(name)
+        if group is not None:
+            wanted = wanted_by_group.setdefault(group, device)
+            if wanted != device:
+                refused.append(NotHonoured(name, device, wanted))
+        elif name in classes.pinned or device not in devices.allowed(node):
+            if device != home:
+                refused.append(NotHonoured(name, device, home))
+        elif device != home:
+            device_of[name] = device
+    for group, device in wanted_by_group.items():
+        refused += _place_group(classes.groups[group], device, device_of, view, classes, devices)
+    _constants_follow(view, device_of)
+    variables = {name: device for name, device in device_of.items() if view.nodes[name].op in rules.VARIABLES}
+    changed = frozenset(view.descendants(device_of))
+    return Plan(strategy, device_of, variables, changed, tuple(refused))
+
+
+def _constants_follow(view: GraphView, device_of: dict[str, str]) -> None:
+    """A constant goes where all its readers are, else it stays: Grappler folds constants of one device only."""
+    constants = {n for n in device_of if view.nodes[n].op == "Const"}
+    constants |= {s for n in device_of for s, k in view.nodes[n].inputs if k >= 0 and view.nodes[s].op == "Const"}
+    for name in constants:
+        device_of.pop(name, None)
+        places = {device_of.get(reader) for reader in view.consumers[name]}
+        device = places.pop() if len(places) == 1 else None
+        if device is not None and not view.nodes[name].inputs:
+            device_of[name] = device
+
+
+def _place_group(
+    group: tuple[str, ...],
+    device: str,
+    device_of: dict[str, str],
+    view: GraphView,
+    classes: Classes,
+    devices: Devices,
+) -> list[NotHonoured]:
+    """Put a whole group on one device, or leave the whole group at home."""
+    nodes = [view.nodes[name] for name in group]
+    homes = [devices.home(n) for n in nodes]
+    if all(home == device for home in homes):
+        return []
+    fits = all(n.name not in classes.pinned and device in devices.allowed(n) for n in nodes)
+    if not fits:
+        return [NotHonoured(n.name, device, home) for n, home in zip(nodes, homes, strict=True)]
+    device_of.update((name, device) for name in group)
+    return []

@@ -1,0 +1,81 @@
+"""What the engine knows about op types, as data. Nothing here looks at a graph."""
+
+from __future__ import annotations
+
+# Sources of variables, and the ops that work on a variable in place and so live on its device.
+VARIABLES = frozenset({"VarHandleOp", "VariableV2", "Variable"})
+VARIABLE_OPS = frozenset({
+    "ReadVariableOp", "VarIsInitializedOp", "VariableShape", "AssignVariableOp", "AssignAddVariableOp",
+    "AssignSubVariableOp", "DestroyResourceOp", "ResourceGather", "ResourceGatherNd",
+    "ResourceStridedSliceAssign", "ResourceCountUpTo",
+    "Assign", "AssignAdd", "AssignSub", "IsVariableInitialized", "CountUpTo", "StridedSliceAssign",
+})  # fmt: skip
+VARIABLE_OP_PREFIXES = (
+    "ResourceApply", "ResourceSparseApply", "ResourceScatter", "Apply", "SparseApply", "Scatter",
+)  # fmt: skip
+
+# Stateful without a resource of their own: a second node of the kind would begin again, or wait for the first.
+SHARED = frozenset({
+    "Placeholder", "PlaceholderV2", "PlaceholderWithDefault", "OneShotIterator", "RecordInput", "Skipgram",
+    "NegTrain", "Stage", "Unstage", "StagePeek", "StageSize", "StageClear", "OrderedMapStage",
+    "MapStage", "_Send", "_Recv", "_HostSend", "_HostRecv", "GetSessionHandle", "GetSessionHandleV2",
+    "GetSessionTensor", "DeleteSessionTensor", "FakeQueue", "Bitcast_Stateful",
+})  # fmt: skip
+SHARED_PREFIXES = ("Collective", "Nccl", "MapUnstage", "MapPeek", "MapSize", "MapIncompleteSize", "MapClear",
+                   "OrderedMap")  # fmt: skip
+
+# Stateful, but what they hold lives for one run only.
+PER_RUN_PREFIXES = ("TensorArray", "Stack", "TemporaryVariable", "DestroyTemporaryVariable", "Anonymous")
+
+# Stateful towards the world, not in themselves: a second node does just what the first would have done.
+WITHOUT_MEMORY = frozenset({
+    "PyFunc", "EagerPyFunc", "PyFuncStateless", "Print", "PrintV2", "Assert", "Timestamp", "NoOp",
+    "Save", "SaveV2", "SaveSlices", "Restore", "RestoreV2", "RestoreSlice", "MergeV2Checkpoints",
+    "ShardedFilename", "ReadFile", "WriteFile", "MatchingFiles", "Abort", "AudioSummary", "TensorSummary",
+    "DebugIdentity", "DebugIdentityV2", "CheckNumerics", "CheckNumericsV2", "ConsumeMutexLock", "Where",
+    "LoadAndRemapMatrix", "GenerateVocabRemapping", "RunHandlerWithoutState",
+})  # fmt: skip
+
+# Not stateful, but tied to where they are.
+UNMOVED = frozenset({"_Arg", "_Retval", "HostConst", "_HostCast", "PlaceholderWithDefault"})
+
+CONTROL_FLOW = frozenset({
+    "Switch", "RefSwitch", "_SwitchN", "Merge", "RefMerge", "Enter", "RefEnter", "Exit", "RefExit",
+    "NextIteration", "RefNextIteration", "LoopCond", "ControlTrigger", "RefSelect", "_XlaMerge",
+})  # fmt: skip
+
+# Grappler joins neighbours of these kinds when they share a device, and the joined kernel may round differently:
+# such a producer and its consumer move together or not at all.
+# First: contractions with what the remapper fuses into them, whoever else reads the values (another step kind,
+# without gradients, may be fused where a training step is not).
+CONTRACTIONS = frozenset({
+    "Conv2D", "Conv3D", "DepthwiseConv2dNative", "MatMul", "BatchMatMul", "BatchMatMulV2",
+})  # fmt: skip
+_EPILOGUES = frozenset({
+    "BiasAdd", "BiasAddV1", "FusedBatchNorm", "FusedBatchNormV2", "FusedBatchNormV3", "Relu", "Relu6", "Elu",
+    "LeakyRelu", "Tanh", "Sigmoid",
+})  # fmt: skip
+_TERMS = frozenset({"Add", "AddV2", "Sub", "Mul"})
+_BIASED = frozenset({"BiasAdd", "BiasAddV1", "FusedBatchNorm", "FusedBatchNormV2", "FusedBatchNormV3", "Squeeze"})
+FUSED = (
+    (CONTRACTIONS, _EPILOGUES | _TERMS | {"Squeeze"}),
+    (_BIASED, _EPILOGUES | _TERMS),
+    (frozenset({"Pad"}), CONTRACTIONS),
+)  # fmt: skip
+# Second: rewrites that need a value that nobody else reads: sums of sums become one AddN, common factors are hoisted,
+# constants are pushed down, unary functions composed.
+_ARITHMETIC = _TERMS | {"AddN", "RealDiv", "Div", "Neg", "Reciprocal", "Inv"}
+_UNARY = frozenset({
+    "Abs", "Acos", "Acosh", "Asin", "Asinh", "Atan", "Atanh", "Ceil", "Cos", "Cosh", "Expm1", "Exp", "Floor", "Log",
+    "Log1p", "Neg", "Reciprocal", "Rint", "Round", "Rsqrt", "Sigmoid", "Sin", "Sinh", "Sqrt", "Square", "Tan", "Tanh",
+    "Relu", "Relu6", "Elu",
+})  # fmt: skip
+FUSED_IF_SOLE_READER = (
+    (_ARITHMETIC, _ARITHMETIC | CONTRACTIONS | {"BiasAdd", "Log", "Sqrt", "Rsqrt"}),
+    (_UNARY, _UNARY | {"Mul", "Sub", "RealDiv", "Div"}),
+    (frozenset({"Add", "AddV2", "Sub"}), _UNARY),
+)  # fmt: skip
+
+
+def works_on_variable(op: str) -> bool:
+    return op in VARIABLE_OPS or op.startswith(VARIABLE_OP_PREFIXES)

@@ -1,0 +1,433 @@
+"""One live session: runs steps on the mirror, tells the observer, and answers the observer's requests (EnginePort).
+
+It decides nothing about strategies; it knows the mirror, the kinds and the gate.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import os
+import tempfile
+import threading
+import time
+import weakref
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from stepd.hook.engine import capi, names, requests
+from stepd.hook.engine.chaos import ChaosMonkey
+from stepd.hook.engine.describe import describe
+from stepd.hook.engine.devices import Devices
+from stepd.hook.engine.gate import Gate
+from stepd.hook.engine.kinds import Kind, Kinds, Route
+from stepd.hook.engine.mirror import Mirror
+from stepd.hook.engine.settings import EngineSettings
+from stepd.hook.engine.special_runs import Callables, PartialRuns
+from stepd.hook.engine.state import inventory
+from stepd.hook.engine.switcher import Switcher, SwitchRefusedError
+from stepd.hook.engine.worker import worker
+from stepd.hook.log import logger as log
+from stepd.hook.model import GraphDescription, LiveStrategy, SessionDevice, SwitchOutcome, Way
+from stepd.hook.ports import ObserverPort, RunRecord
+
+_numbers = itertools.count(1)
+_clock = time.perf_counter
+# RunOptions.trace_level, serialized: field 1. Without a GPU the software trace has all that the full one has, and does not take
+# the process's one profiling session, which the program or another thread may want.
+_SOFTWARE_TRACE, _FULL_TRACE = b"\x08\x01", b"\x08\x03"
+
+# What TensorFlow says when it could not even build the executors of a step.
+_BEFORE_EXECUTION = (
+    "Cannot assign a device",
+    "No OpKernel was registered",
+    "Cannot colocate",
+    "Could not satisfy explicit device",
+)
+
+
+class SessionEngine:
+    """The engine's half of one `BaseSession`. The session owns it; it holds the session weakly."""
+
+    def __init__(
+        self,
+        session: weakref.ref[Any],
+        made: Any,
+        mirror: Mirror,
+        observer: ObserverPort | None,
+        settings: EngineSettings,
+        cluster: Any,
+    ) -> None:
+        """`session`: weakly, the BaseSession `made` that is being initialized. `cluster`: its local workers, or None."""
+        self.session = session
+        self.session_id = f"s{next(_numbers)}"
+        self.target = (made._target or b"").decode(errors="replace")
+        self.strategy_id = ""
+        self.raw: Any = None
+        self.mirror = mirror
+        self.settings = settings
+        self.cluster = cluster
+        self.kinds = Kinds()
+        self.gate: Gate[Kind] = Gate()
+        self.callables = Callables(self)
+        self.partial_runs = PartialRuns(self)
+        self.epoch = 0
+        self.closed = False
+        self.ran = False
+        self.observer = observer
+        self.chaos = ChaosMonkey(settings.chaos, self.session_id) if settings.chaos else None
+        self._switcher: Switcher | None = None
+        self._devices: tuple[SessionDevice, ...] | None = None
+        self._verification: requests.Verification | None = None
+        # Guards the mirror's graph and the raw session against use by the engine's thread and by the user's at once.
+        self.lock = threading.RLock()
+        self._graph_lock = made._graph._session_run_lock
+        # Nodes are in the mirror that the session has not taken: every run must try again, and fails as it would plainly.
+        self._unsent: Exception | None = None
+        # Target and ConfigProto that the raw session was made with, and whoever must know that it is another now.
+        self.session_options: tuple[bytes | None, Any] = (None, None)
+        self.on_replace: Callable[[Any, Any], None] = lambda old, new: None
+
+    # -- what the intercepted functions call, on the user's thread -----------------------------------------------------
+
+    def opened(self, raw: Any) -> None:
+        self.raw = raw
+        self.tell("session_opened")
+
+    def extend(self) -> None:
+        """In place of `_extend_graph`: bring the mirror up to date when the user has added ops."""
+        if not self.mirror.stale() and self._unsent is None:
+            return
+        with self._graph_lock(), self.lock:
+            first = self.mirror.version == 0
+            try:
+                if self.mirror.stale():
+                    self.mirror.sync()
+                capi.extend_session(self.raw)
+            except Exception as e:
+                self._unsent = e
+                raise
+            self._unsent = None
+        if not first:
+            self.tell("graph_extended")
+
+    def raise_unsent(self) -> None:
+        """The user's new nodes could not be mirrored: say what TensorFlow says of the user's own graph, or what went wrong."""
+        if self._unsent is not None:
+            with self.mirror.user_graph._c_graph.get() as graph:
+                capi.try_session(graph)
+            raise self._unsent
+
+    def enter(self, kind: Kind) -> Route | None:
+        """Begin a run of `kind`: its route for what is in force. The caller must call `gate.leave`."""
+        while True:
+            epoch = self.epoch
+            route = kind.route if kind.epoch == epoch else self._route(kind)
+            kind.waited = self.gate.enter(kind)
+            # State moves only while no run that uses it is in flight: from here on `route` stays right, or never was.
+            if self.epoch == epoch:
+                return route
+            self.gate.leave(kind)
+
+    def run(self, options: Any, feeds: Any, fetches: list[Any], targets: list[Any], metadata: Any) -> Any:
+        """In place of `TF_SessionRun_wrapper`."""
+        key = (tuple(fetches), tuple(targets), tuple(feeds))
+        kind = self.kinds.by_handles.get(key) or self.kinds.make(key)
+        begin = _clock()
+        switched = self.chaos is not None and self._chaos_switch(kind)
+        observer = self.observer
+        traced = verification = None
+        if options is None and metadata is None:
+            if self._verification is not None:
+                verification, self._verification = self._verification, None
+                options, metadata = traced = _buffers(requests.PARTITION_GRAPHS)
+            elif observer is not None and self._wants_trace(observer, kind):
+                options, metadata = traced = _buffers(self._trace_options())
+        route = self.enter(kind)
+        strategy = self.strategy_id
+        error = ""
+        try:
+            self.ran = True
+            if route is None:
+                return capi.run_session(self.raw, options, feeds, fetches, targets, metadata)
+            mapped = {route.feeds[t]: value for t, value in feeds.items()}
+            return capi.run_session(self.raw, options, mapped, route.fetches, route.targets, metadata)
+        except BaseException as e:
+            error = type(e).__name__
+            self.kinds.uncertain.add(kind.step)
+            if route is not None or self.cluster is not None:
+                names.repair_error(e, self.user_names(), self.cluster)
+            raise
+        finally:
+            kind.runs += 1
+            self.gate.leave(kind)
+            kind.seconds = _clock() - begin
+            if metadata is not None and (route is not None or traced is not None):
+                self._use_metadata(metadata, traced, verification, error)
+            if observer is not None:
+                first, kind.ran_on = kind.ran_on != strategy, strategy
+                recorded = self._trace(metadata) if traced is not None and verification is None else None
+                record = RunRecord(
+                    kind.step, strategy, begin, kind.seconds, recorded is not None, recorded, switched or kind.waited,
+                    first, error, _batch(feeds) if recorded is not None else (),
+                )  # fmt: skip
+                try:
+                    observer.run_finished(self, record)
+                except Exception as e:
+                    self._disable_observer(e)
+            if traced is not None:
+                for buffer in traced:
+                    capi.delete_buffer(buffer)
+
+    def undo(self, error: BaseException) -> bool:
+        """A run raised: if that is the strategy's doing, go back. True when nothing of it had run, so that it may run again."""
+        if not self.strategy_id:
+            return False
+        text = str(getattr(error, "message", ""))
+        before = any(sign in text for sign in _BEFORE_EXECUTION)
+        if not before and type(error).__name__ != "ResourceExhaustedError":
+            return False
+        failed = self.strategy_id
+        with self.lock:
+            outcome = requests.switch_now(self, self.switcher(), None, [])
+        if outcome.ok:
+            self.tell("strategy_failed", failed, text.partition("\n")[0])
+        return before and outcome.ok
+
+    def _use_metadata(self, metadata: Any, traced: Any, verification: requests.Verification | None, error: str) -> None:
+        """After a run with metadata: verify the switch that it was the first run on; give it the user's names."""
+        data = capi.buffer_bytes(metadata)
+        if verification is not None:
+            worker.submit(functools.partial(verification.finish, None if error else data))
+        elif not error and names.holds_own(data):
+            capi.repaired_buffers[metadata] = names.repair_metadata(data, self.user_names())
+
+    def _trace_options(self) -> bytes:
+        """A session of a cluster collects nothing for a software trace, and its full trace minds no other one (measured)."""
+        remote = bool(self.target) or self.cluster is not None
+        return _FULL_TRACE if remote or any(device.type == "GPU" for device in self.devices()) else _SOFTWARE_TRACE
+
+    def _trace(self, metadata: Any) -> bytes:
+        return capi.repaired_buffers.pop(metadata, None) or capi.buffer_bytes(metadata)
+
+    def guarded(self, kind: Kind, call: Callable[[Route | None], Any]) -> Any:
+        """Run `call` with the kind's route, as one run in flight that the observer hears of."""
+        begin = _clock()
+        switched = self.chaos is not None and self._chaos_switch(kind)
+        route = self.enter(kind)
+        strategy, error = self.strategy_id, ""
+        self.ran = True
+        try:
+            return call(route)
+        except BaseException as e:
+            error = type(e).__name__
+            self.kinds.uncertain.add(kind.step)
+            if route is not None or self.cluster is not None:
+                names.repair_error(e, self.user_names(), self.cluster)
+            raise
+        finally:
+            kind.runs += 1
+            self.gate.leave(kind)
+            kind.seconds = _clock() - begin
+            first, kind.ran_on = kind.ran_on != strategy, strategy
+            switched |= kind.waited
+            record = RunRecord(kind.step, strategy, begin, kind.seconds, False, None, switched, first, error, ())
+            self.tell("run_finished", record)
+
+    def name_here(self, name: str) -> str:
+        """The mirror's name for a user's "op" or "op:0" under what is in force."""
+        op, colon, index = name.partition(":")
+        live = self._switcher.live if self._switcher is not None else None
+        return (live.name_of(op) if live is not None else self.mirror.name_here(op)) + colon + index
+
+    def close(self) -> None:
+        """The session is closing: nothing of the engine may touch it afterwards."""
+        with self.lock:
+            if self.closed:
+                return
+            self.closed = True
+        self.verify_next_run(None)
+        self.tell("session_closed")
+
+    # -- EnginePort: what the observer asks, on any thread --------------------------------------------------------------
+
+    def devices(self) -> tuple[SessionDevice, ...]:
+        """The session's devices; the training process itself is not usable when it has workers."""
+        if self._devices is None:
+            placer = self.mirror.placer
+            with self.lock:
+                raw = [] if self.closed else capi.list_devices(self.raw)
+            self._devices = tuple(
+                SessionDevice(name, kind, memory, usable=placer is None or name != placer.trainer)
+                for name, kind, memory in raw
+                if kind in ("CPU", "GPU")
+            )
+        return self._devices
+
+    def describe(self) -> GraphDescription:
+        """The user's graph as the session has it now."""
+        with self.lock:
+            switcher = self.switcher()
+            view, classes = switcher.view(), switcher.classes()
+            obstacle = self.restart_obstacle(())
+        obstacles = (obstacle,) if obstacle else inventory(view, self.kinds.history()).obstacles
+        graph_def = capi.graph_bytes(self.mirror.user_graph)
+        kinds = self.kinds.steps()
+        return describe(view, classes, switcher.devices, graph_def, kinds, self.settings.user_devices, obstacles)
+
+    def request_switch(self, strategy: LiveStrategy, way: Way, done: Callable[[SwitchOutcome], None]) -> None:
+        worker.submit(functools.partial(requests.switch, self, strategy, way, done))
+
+    def request_rollback(self, reason: str, done: Callable[[SwitchOutcome], None]) -> None:
+        worker.submit(functools.partial(requests.roll_back, self, reason, done))
+
+    def restart_obstacle(self, found: tuple[str, ...]) -> str:
+        """Why the session cannot be restarted; "" when it can."""
+        if self.target:
+            return "the session runs on a server that other sessions may share"
+        if self.session() is None or self.closed:
+            return "the session is closed"
+        return "; ".join(found[:3]) + (f" and {len(found) - 3} more" if len(found) > 3 else "")
+
+    def state_dir(self) -> Path:
+        return self.settings.state_dir or Path(tempfile.gettempdir()) / f"stepd-{os.getuid()}"
+
+    def replace_session(self, raw: Any, mirror: Mirror) -> None:
+        """Go on in a new raw session that has all the state; called with the lock held and no run in flight."""
+        session = self.session()
+        if session is None:
+            raise SwitchRefusedError("the program has dropped the session")
+        old, self.raw = self.raw, raw
+        session._session = raw
+        self.on_replace(old, raw)
+        self.mirror, self._switcher, self._devices = mirror, None, None
+        self.epoch += 1
+        self.callables.session_replaced()
+        self.strategy_id = ""
+        capi.delete_session(old)
+
+    def in_force(self, strategy_id: str) -> None:
+        """A switch was made; called with the lock held."""
+        self.strategy_id = strategy_id
+        self.verify_next_run(None)
+
+    def verify_next_run(self, verification: requests.Verification | None) -> None:
+        """One that never got its run reports without."""
+        unseen, self._verification = self._verification, verification
+        if unseen is not None:
+            worker.submit(functools.partial(unseen.finish, None))
+
+    # -- representations ------------------------------------------------------------------------------------------------
+
+    def switcher(self) -> Switcher:
+        """The session's switcher, made when it is needed first."""
+        with self.lock:
+            if self._switcher is None:
+                devices = Devices(self.devices(), self.settings.user_devices, self.mirror.placer is not None)
+                direct = not self.target and self.mirror.placer is None
+                self._switcher = Switcher(self.mirror, devices, bool(self.target), direct, self.settings.copies)
+                # Routes that were made for another switcher must not be taken for this one's.
+                self._set_epoch(self.epoch + 1)
+                self._switcher.epoch = self.epoch
+                self._switcher.on_epoch = self._set_epoch
+            return self._switcher
+
+    def _set_epoch(self, epoch: int) -> None:
+        """What is in force has changed; called while the runs that this concerns are held back."""
+        self.epoch = epoch
+
+    def user_names(self) -> dict[str, str]:
+        """The mirror's name -> the user's, for ops that had to be renamed."""
+        return {here: name for name, (here, _) in self.mirror.aliases.items()}
+
+    def _route(self, kind: Kind) -> Route | None:
+        """How `kind` runs on what is in force. What goes wrong here sends the session back to the user's own nodes."""
+        with self.lock:
+            if self._switcher is None and not self.mirror.aliases:
+                kind.route, kind.epoch = None, self.epoch
+                return None
+            switcher = self.switcher()
+            try:
+                return switcher.route(self.raw, kind)
+            except SwitchRefusedError as e:
+                log.info("session %s: %s", self.session_id, e)
+                self._renew(switcher, kind)
+            except Exception:
+                log.exception("session %s: a copy could not serve a run", self.session_id)
+                self._go_back(switcher)
+            return switcher.route(self.raw, kind)
+
+    def _renew(self, switcher: Switcher, kind: Kind) -> None:
+        try:
+            switcher.renew(self.raw, kind, self.gate, self.settings.gate_seconds)
+            switcher.route(self.raw, kind)
+        except Exception as e:
+            log.info("session %s goes back to the program's own placement: %s", self.session_id, e)
+            self._go_back(switcher)
+
+    def _go_back(self, switcher: Switcher) -> None:
+        failed, self.strategy_id = self.strategy_id, ""
+        switcher.switch(self.raw, None, self.gate, self.settings.gate_seconds)
+        if failed:
+            self.tell("strategy_failed", failed, "the session could not go on with it after the graph was extended")
+
+    def _chaos_switch(self, kind: Kind) -> bool:
+        assert self.chaos is not None
+        if not self.chaos.due() or self._unsent is not None or self.mirror.version == 0:
+            return False
+        try:
+            for outcome in self._chaos_outcomes(self.chaos, kind):
+                self.tell("switch_done", outcome)
+        except Exception:
+            log.exception("session %s: a chaos switch failed", self.session_id)
+        return True
+
+    def _chaos_outcomes(self, chaos: ChaosMonkey, kind: Kind) -> list[SwitchOutcome]:
+        """One switch; a restart that is not possible is made up for in session, unless only restarts are wanted."""
+        outcomes: list[SwitchOutcome] = []
+        with self.lock:
+            switcher = self.switcher()
+            if chaos.way() is Way.RESTART:
+                strategy = chaos.strategy(switcher.units(), [])
+                outcomes.append(requests.restart_now(self, strategy, [kind], self.settings.gate_seconds))
+                if outcomes[0].ok or chaos.only_restarts:
+                    return outcomes
+            kept = [copy.plan.strategy for copy in switcher.kept.values()]
+            full = switcher.made >= self.settings.copies
+            strategy = chaos.strategy(switcher.units(), kept if full else [])
+            outcomes.append(requests.switch_now(self, switcher, strategy, [kind]))
+        return outcomes
+
+    # -- the observer ------------------------------------------------------------------------------------------------
+
+    def tell(self, event: str, *details: Any) -> None:
+        """Call a method of the observer; one that raises is not called again."""
+        heard = getattr(self.observer, event, None)
+        if heard is None:
+            return
+        try:
+            heard(self, *details)
+        except Exception as e:
+            self._disable_observer(e)
+
+    def _wants_trace(self, observer: ObserverPort, kind: Kind) -> bool:
+        try:
+            return observer.wants_trace(self, kind.step)
+        except Exception as e:
+            self._disable_observer(e)
+            return False
+
+    def _disable_observer(self, error: Exception) -> None:
+        self.observer = None
+        log.warning("stepd: session %s is no longer watched: the observer raised %r", self.session_id, error)
+
+
+def _buffers(options: bytes) -> tuple[Any, Any]:
+    """RunOptions, and an empty RunMetadata."""
+    return capi.c.TF_NewBufferFromString(options), capi.c.TF_NewBuffer()
+
+
+def _batch(feeds: Any) -> tuple[int, ...]:
+    """Leading dimensions of what is fed, by feed."""
+    return tuple(int(value.shape[0]) for value in feeds.values() if getattr(value, "shape", ()))

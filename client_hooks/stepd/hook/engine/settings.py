@@ -1,0 +1,61 @@
+"""What the operator may set about the engine, and the grammar of the chaos setting. Knows no environment variables by name."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from stepd.hook.model import Order, Way
+
+UserDevices = Literal["free", "keep", "override"]
+
+
+@dataclass(frozen=True)
+class Chaos:
+    """Switch to a random valid strategy after every `switch_every` runs; `devices` > 0: that many CPU devices per session."""
+
+    switch_every: int
+    way: Literal["in-session", "restart", "both"] = "both"
+    seed: int = 0
+    devices: int = 0
+
+
+@dataclass(frozen=True)
+class EngineSettings:
+    """`way` forces how sessions are switched; `copies` bounds live copies; `gate_seconds` bounds the wait for a quiet moment."""
+
+    way: Way = Way.AUTO
+    order: Order = Order.AUTO
+    user_devices: UserDevices = "free"
+    chaos: Chaos | None = None
+    copies: int = 6
+    gate_seconds: float = 10.0
+    state_dir: Path | None = None
+    local_cluster: Callable[[], Any] | None = None
+
+
+def parse_chaos(text: str) -> Chaos | None:
+    """ "switch-every=K,way=in-session|restart|both,seed=S[,devices=N]" (any order; "" is None).
+
+    Raises ValueError that names the part that could not be understood.
+    """
+    if not text.strip():
+        return None
+    values: dict[str, str] = {}
+    for part in text.split(","):
+        key, equals, value = part.strip().partition("=")
+        if not equals or key not in ("switch-every", "way", "seed", "devices"):
+            raise ValueError(f"STEPD_CHAOS: cannot understand {part.strip()!r}; use switch-every=K, way=W, seed=S, devices=N")
+        values[key] = value
+    way = values.get("way", "both")
+    if way not in ("in-session", "restart", "both"):
+        raise ValueError(f"STEPD_CHAOS: way={way!r} is none of in-session, restart, both")
+    numbers: dict[str, int] = {}
+    for key, default, least in (("switch-every", "", 1), ("seed", "0", 0), ("devices", "0", 0)):
+        given = values.get(key, default)
+        if not given.isdecimal() or int(given) < least:
+            raise ValueError(f"STEPD_CHAOS: {key}={given!r} is not a whole number of at least {least}")
+        numbers[key] = int(given)
+    return Chaos(numbers["switch-every"], way, numbers["seed"], numbers["devices"])  # type: ignore[arg-type]

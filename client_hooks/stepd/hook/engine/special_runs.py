@@ -1,0 +1,148 @@
+"""Runs that are not one plain `run`: callables made from CallableOptions, and partial runs. They follow switches too.
+
+They share the engine's kinds, gate and routes; they decide nothing.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from tensorflow.core.protobuf import config_pb2
+
+from stepd.hook.engine import capi, names
+from stepd.hook.engine.kinds import Kind, Route, step_kind
+
+if TYPE_CHECKING:
+    from stepd.hook.engine.session_engine import SessionEngine
+
+
+@dataclass
+class _Callable:
+    kind: Kind
+    options: config_pb2.CallableOptions
+    raw: Any
+    handles: dict[int, Any] = field(default_factory=dict)  # by epoch; -1: on the user's own nodes
+
+
+class Callables:
+    """Callables of one session. A program holds the handle of the first; the others follow what is in force."""
+
+    def __init__(self, engine: SessionEngine) -> None:
+        self._engine = engine
+        self._by_handle: dict[Any, _Callable] = {}
+        self._numbers = itertools.count()
+
+    def make(self, options: Any) -> Any:
+        proto = config_pb2.CallableOptions.FromString(capi.buffer_bytes(options))
+        handle = capi.make_callable(self._engine.raw, options)
+        kind = Kind(step_kind(list(proto.feed), list(proto.fetch), [*proto.target]), ((), (), ()))
+        number = next(self._numbers)
+        self._engine.kinds.uncertain.add(kind.step)
+        self._by_handle[number] = _Callable(kind, proto, self._engine.raw, {-1: handle})
+        return number
+
+    def run(self, handle: Any, values: Any, metadata: Any) -> Any:
+        """In place of TF_SessionRunCallable."""
+        known = self._by_handle[handle]
+        return self._engine.guarded(known.kind, functools.partial(self.call, known, values, metadata))
+
+    def call(self, known: _Callable, values: Any, metadata: Any, route: Route | None) -> Any:
+        raw = self._engine.raw
+        if route is None and known.raw is raw:
+            return capi.run_callable(raw, known.handles[-1], values, metadata)
+        return capi.run_callable(raw, self._current(known), values, metadata)
+
+    def session_replaced(self) -> None:
+        """The handles went with the session; they are made again when they are used."""
+        for known in self._by_handle.values():
+            known.handles = {}
+
+    def _current(self, known: _Callable) -> Any:
+        """The callable for what is in force; those of earlier switches are released."""
+        engine = self._engine
+        with engine.lock:
+            epoch = engine.epoch
+            if epoch not in known.handles:
+                for old in [e for e in known.handles if e != -1]:
+                    capi.release_callable(engine.raw, known.handles.pop(old))
+                with capi.buffer(self._mapped(known.options).SerializeToString()) as options:
+                    known.handles[epoch] = capi.make_callable(engine.raw, options)
+            return known.handles[epoch]
+
+    def _mapped(self, options: config_pb2.CallableOptions) -> config_pb2.CallableOptions:
+        made = config_pb2.CallableOptions()
+        made.CopyFrom(options)
+        here = self._engine.name_here
+        for repeated in (made.feed, made.fetch, made.target):
+            repeated[:] = [here(name) for name in repeated]
+        for connection in made.tensor_connection:
+            connection.from_tensor, connection.to_tensor = here(connection.from_tensor), here(connection.to_tensor)
+        for devices, given in ((made.feed_devices, options.feed_devices), (made.fetch_devices, options.fetch_devices)):
+            devices.clear()
+            devices.update({here(name): device for name, device in given.items()})
+        return made
+
+    def release(self, handle: Any) -> None:
+        known = self._by_handle.pop(handle, None)
+        for made in known.handles.values() if known else ():
+            capi.release_callable(self._engine.raw, made)
+
+
+@dataclass
+class _Partial:
+    kind: Kind
+    route: Route | None
+    feeds: dict[Any, Any]
+    fetches: dict[Any, Any]
+    left: set[Any]
+
+
+class PartialRuns:
+    """Open partial runs of one session; an open one counts as a run in flight, so that the variables it uses do not move."""
+
+    def __init__(self, engine: SessionEngine) -> None:
+        self._engine = engine
+        self._open: dict[Any, _Partial] = {}
+
+    def setup(self, feeds: list[Any], fetches: list[Any], targets: list[Any]) -> Any:
+        """In place of TF_SessionPRunSetup_wrapper."""
+        engine = self._engine
+        kind = engine.kinds.get((tuple(fetches), tuple(targets), tuple(feeds)))
+        engine.kinds.uncertain.add(kind.step)
+        route = engine.enter(kind)
+        try:
+            if route is None:
+                handle = capi.prun_setup(engine.raw, feeds, fetches, targets)
+                where = dict(zip(fetches, fetches, strict=True))
+                self._open[handle] = _Partial(kind, None, {t: t for t in feeds}, where, set(fetches))
+            else:
+                handle = capi.prun_setup(engine.raw, list(route.feeds.values()), route.fetches, route.targets)
+                where = dict(zip(fetches, route.fetches, strict=True))
+                self._open[handle] = _Partial(kind, route, route.feeds, where, set(fetches))
+        except BaseException:
+            engine.gate.leave(kind)
+            raise
+        return handle
+
+    def run(self, handle: Any, feeds: dict[Any, Any], fetches: list[Any]) -> Any:
+        """In place of TF_SessionPRun_wrapper."""
+        engine, known = self._engine, self._open.get(handle)
+        if known is None:
+            return capi.prun_session(engine.raw, handle, feeds, fetches)
+        done = True
+        try:
+            mapped = {known.feeds.get(t, t): value for t, value in feeds.items()}
+            result = capi.prun_session(engine.raw, handle, mapped, [known.fetches.get(t, t) for t in fetches])
+            known.left.difference_update(fetches)
+            done = not known.left
+            return result
+        except BaseException as e:
+            if known.route is not None:
+                names.repair_error(e, engine.user_names(), engine.cluster)
+            raise
+        finally:
+            if done and self._open.pop(handle, None) is not None:
+                engine.gate.leave(known.kind)

@@ -1,0 +1,127 @@
+"""State of a session that a restart carries over: what there is, what cannot be carried, and the ops that save and restore it.
+
+Pure: GraphView in, NodeDefs out. The checkpoint is TensorFlow's own format (SaveV2), so that any TensorFlow can read it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from tensorflow.core.framework import graph_pb2, node_def_pb2, types_pb2
+
+from stepd.hook.engine import graphview, rules
+from stepd.hook.engine.classify import shared_reason
+from stepd.hook.engine.draws import History, replayable
+from stepd.hook.engine.graphview import GraphView
+
+_TABLES = frozenset({"HashTableV2"})
+_MUTABLE_TABLES = frozenset({"MutableHashTableV2", "MutableHashTableOfTensorsV2", "MutableDenseHashTableV2"})
+_ITERATORS = frozenset({"IteratorV2", "OneShotIterator"})
+_STATELESS_SOURCES = frozenset({"Placeholder", "PlaceholderV2", "PlaceholderWithDefault"})
+_IN_PROCESS = frozenset({"PyFunc", "EagerPyFunc", "PyFuncStateless", "GeneratorDataset"})
+
+
+@dataclass(frozen=True)
+class Inventory:
+    """User ops that own state, by kind; `obstacles`: why the session cannot be restarted (empty: it can).
+
+    `draws`: random ops, and how often a new session must run them for their streams to be where they were.
+    """
+
+    variables: tuple[str, ...]
+    tables: tuple[str, ...]
+    iterators: tuple[str, ...]
+    obstacles: tuple[str, ...]
+    draws: Mapping[str, int]
+
+
+def inventory(view: GraphView, history: History | None = None) -> Inventory:
+    """What a restart would have to carry, of a session that has run `history`."""
+    draws = replayable(view, history)
+    variables, tables, iterators, obstacles = [], [], [], []
+    for node in view.nodes.values():
+        if node.op in rules.VARIABLES:
+            variables.append(node.name)
+            if node.proto.attr["dtype"].type in (types_pb2.DT_VARIANT, types_pb2.DT_RESOURCE):
+                obstacles.append(f"{node.name} holds handles")
+        elif node.op in _TABLES or node.op in _MUTABLE_TABLES:
+            tables.append(node.name)
+        elif node.op in _ITERATORS:
+            iterators.append(node.name)
+            obstacles += _iterator_obstacles(view, node.name)
+        elif "Dataset" in node.op:
+            obstacles += _dataset_obstacles(view, node)
+        elif node.op not in _STATELESS_SOURCES and node.name not in draws and (why := shared_reason(view, node)):
+            obstacles.append(f"{node.name} ({node.op}): {why}")
+    return Inventory(tuple(variables), tuple(tables), tuple(iterators), tuple(obstacles), draws)
+
+
+def _iterator_obstacles(view: GraphView, name: str) -> list[str]:
+    makers = _makers(view, name)
+    if len(makers) > 1:
+        return [f"iterator {name} can be made from {len(makers)} data sets, and which one it has is not known"]
+    return _dataset_obstacles(view, view.nodes[name])
+
+
+def _makers(view: GraphView, iterator: str) -> list[str]:
+    return [name for name in view.consumers[iterator] if view.nodes[name].op == "MakeIterator"]
+
+
+def _dataset_obstacles(view: GraphView, node: graphview.Node) -> list[str]:
+    if node.op in _IN_PROCESS:
+        return [f"{node.name} ({node.op}) holds a Python generator"]
+    for body in view.bodies(node.proto):
+        for inner in body.node_def:
+            seeded = "seed" in inner.attr and graphview.is_stateful(inner.op)
+            if inner.op in _IN_PROCESS or seeded:
+                return [f"{node.name} calls {inner.op}, whose state is not known"]
+    return []
+
+
+class Carrier:
+    """Builds the ops that take state out of one session and put it into another. `here`: node of a user op in the mirror."""
+
+    def __init__(self, prefix: str) -> None:
+        self.graph = graph_pb2.GraphDef()
+        self._prefix = prefix
+
+    def node(self, name: str, op: str, inputs: list[str], **types: Any) -> node_def_pb2.NodeDef:
+        made = self.graph.node.add()
+        made.name, made.op = f"{self._prefix}/{name}", op
+        made.input.extend(inputs)
+        for key, value in types.items():
+            if isinstance(value, list):
+                made.attr[key].list.type.extend(value)
+            else:
+                made.attr[key].type = value
+        return made
+
+    def strings(self, name: str, values: list[str]) -> str:
+        made = self.node(name, "Const", [], dtype=types_pb2.DT_STRING)
+        tensor = made.attr["value"].tensor
+        tensor.dtype = types_pb2.DT_STRING
+        tensor.tensor_shape.dim.add().size = len(values)
+        tensor.string_val.extend(v.encode() for v in values)
+        return str(made.name)
+
+    def scalar(self, name: str, value: str) -> str:
+        made = self.node(name, "Const", [], dtype=types_pb2.DT_STRING)
+        made.attr["value"].tensor.dtype = types_pb2.DT_STRING
+        made.attr["value"].tensor.tensor_shape.SetInParent()
+        made.attr["value"].tensor.string_val.append(value.encode())
+        return str(made.name)
+
+
+def value_type(node: graphview.Node) -> int:
+    return int(node.proto.attr["dtype"].type)
+
+
+def maker(view: GraphView, iterator: str) -> str | None:
+    """The one MakeIterator op of an iterator; None for one-shot ones."""
+    return next(iter(_makers(view, iterator)), None)
+
+
+def is_mutable_table(node: graphview.Node) -> bool:
+    return node.op in _MUTABLE_TABLES

@@ -1,0 +1,78 @@
+"""Which inputs of a sum must lie where the sum is computed, for its bits to be the same everywhere. Pure.
+
+TensorFlow's AddN adds up in the order of its inputs, which Grappler sorts by name, but begins with the first input whose buffer
+nobody else holds. A buffer that came from another device may be held or not, depending on the moment. Grappler makes one AddN of a
+tree of additions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from stepd.hook.engine import rules
+from stepd.hook.engine.graphview import GraphView, Node
+
+_SUMS = frozenset({"Add", "AddV2", "AddN"})
+# Ops whose output is the buffer of their input.
+_VIEWS = frozenset({"Identity", "Reshape", "Squeeze", "ExpandDims", "StopGradient", "PreventGradient", "Snapshot"})
+# The order of two terms does not matter.
+_LEAST_TERMS = 3
+
+
+def first_terms(view: GraphView, node: Node) -> set[str]:
+    """The inputs that a sum may begin with, up to the first that it is sure to begin with; empty for ops that do not sum."""
+    if node.op not in _SUMS or _absorbed(view, node):
+        return set()
+    terms = list(_terms(view, node))
+    if len(terms) < _LEAST_TERMS:
+        return set()
+    # Grappler takes the identities out of the graph, sometimes; both orders may come about.
+    orders = (sorted(terms), sorted(terms, key=lambda name: _without_identities(view, name)))
+    return {name for order in orders for name in _up_to_free(view, order)}
+
+
+def _up_to_free(view: GraphView, order: list[str]) -> Iterator[str]:
+    for name in order:
+        yield name
+        if _has_buffer_alone(view, name):
+            return
+
+
+def _terms(view: GraphView, root: Node) -> Iterator[str]:
+    stack = [root]
+    while stack:
+        for source, index in stack.pop().inputs:
+            if index < 0:
+                continue
+            if view.nodes[source].op in _SUMS and _absorbed(view, view.nodes[source]):
+                stack.append(view.nodes[source])
+            else:
+                yield source
+
+
+def _absorbed(view: GraphView, node: Node) -> bool:
+    """Is this sum a term of another one and nothing else?"""
+    readers = _readers(view, node.name)
+    return len(readers) == 1 and view.nodes[readers[0]].op in _SUMS
+
+
+def _readers(view: GraphView, name: str) -> list[str]:
+    """Ops that read the node's values, once for every input."""
+    users = dict.fromkeys(view.consumers[name])
+    return [user for user in users for source, index in view.nodes[user].inputs if source == name and index >= 0]
+
+
+def _has_buffer_alone(view: GraphView, name: str) -> bool:
+    while len(_readers(view, name)) == 1:
+        node = view.nodes[name]
+        if node.op not in _VIEWS:
+            # What is fed, constants and variables are held by others.
+            return any(index >= 0 for _, index in node.inputs) and not rules.works_on_variable(node.op)
+        name = node.inputs[0][0]
+    return False
+
+
+def _without_identities(view: GraphView, name: str) -> str:
+    while view.nodes[name].op == "Identity":
+        name = view.nodes[name].inputs[0][0]
+    return name

@@ -1,0 +1,234 @@
+"""Switches one session between representations of its graph: the user's own nodes, or a copy under a strategy.
+
+Holds what is prepared and what is in force. It must not know the observer, statistics or how switches are asked for.
+"""
+
+from __future__ import annotations
+
+import itertools
+import time
+from collections.abc import Callable, Collection, Sequence
+from typing import Any
+
+from stepd.hook.engine import capi, names
+from stepd.hook.engine.classify import Classes, classify
+from stepd.hook.engine.copies import Copy
+from stepd.hook.engine.devices import Devices
+from stepd.hook.engine.gate import Gate
+from stepd.hook.engine.graphview import GraphView, split_input
+from stepd.hook.engine.homes import Homes
+from stepd.hook.engine.kinds import Kind, Route
+from stepd.hook.engine.mirror import Mirror
+from stepd.hook.engine.plan import Plan, resolve
+from stepd.hook.model import LiveStrategy
+
+NO_PLAN = Plan(LiveStrategy("", {}), {}, {}, frozenset(), ())
+
+
+class SwitchRefusedError(Exception):
+    """A switch that cannot be made now; the message says why. The session goes on as before."""
+
+
+class NotQuietError(SwitchRefusedError):
+    """Runs in flight use variables that would move, and did not end in time."""
+
+
+# How long runs are held back for one attempt: this, and a few times what such a step takes.
+_PATIENCE_SECONDS = 0.25
+_PATIENCE_STEPS = 4.0
+
+
+class Switcher:
+    """The representations of one session's graph. Every method is called with the engine's lock held."""
+
+    def __init__(self, mirror: Mirror, devices: Devices, shared_variables: bool, can_build: bool, most_copies: int) -> None:
+        self.mirror = mirror
+        self.devices = devices
+        self.live: Copy | None = None
+        self.epoch = 0
+        self.homes = Homes(mirror)
+        self.on_epoch: Callable[[int], None] = lambda epoch: None
+        self.kept: dict[str, Copy] = {}
+        self.made = 0
+        self._busy: dict[str, str] = {}
+        self._seen_busy: dict[str, str] = {}
+        self._most_copies = most_copies
+        # A direct session builds executors ahead of the run; a remote master cannot be asked to.
+        self.can_build = can_build
+        self._shared_variables = shared_variables
+        self._numbers = itertools.count(1)
+        self._version = -1
+        self._view: GraphView | None = None
+        self._classes: Classes | None = None
+
+    # -- the graph as it is now ---------------------------------------------------------------------------------------
+
+    def view(self) -> GraphView:
+        self._refresh()
+        assert self._view is not None
+        return self._view
+
+    def classes(self) -> Classes:
+        self._refresh()
+        assert self._classes is not None
+        return self._classes
+
+    def _refresh(self) -> None:
+        if self._version != self.mirror.version:
+            user_names = {here: name for name, (here, _) in self.mirror.aliases.items()}
+
+            def user_name(name: str) -> str | None:
+                return None if names.is_own(name) else user_names.get(name, name)
+
+            placer = self.mirror.placer
+            requested = placer.requested if placer else None
+            graph_def = capi.graph_handle_bytes(self.mirror.graph.handle)
+            self._view = GraphView.parse(graph_def, user_name, requested)
+            self._version = self.mirror.version
+            self._classes = None
+        if self._classes is None:
+            assert self._view is not None
+            self._classes = classify(self._view, self._shared_variables, {**self._tied(), **self._busy})
+
+    def _tied(self) -> dict[str, str]:
+        placer = self.mirror.placer
+        if placer is None:
+            return {}
+        return {n: "runs in the training process" for n, d in placer.device_of.items() if d == placer.trainer}
+
+    def resolve(self, strategy: LiveStrategy) -> Plan:
+        return resolve(strategy, self.view(), self.classes(), self.devices)
+
+    # -- preparing and switching ---------------------------------------------------------------------------------------
+
+    def prepare(self, session: Any, strategy: LiveStrategy, kinds: Collection[Kind]) -> Copy:
+        """A copy that serves `kinds`, imported and placed. Raises SwitchRefusedError."""
+        copy = self._copy(strategy)
+        moves = self.homes.to_move(copy.plan.variables)
+        self._extend(session, self.homes.prepare(self.view(), moves, self.new_prefix()))
+        needed = self.view().ancestors(name for kind in kinds for name in names_of(kind))
+        self._extend(session, copy.grow(self.view(), needed))
+        if self.can_build:
+            for kind in kinds:
+                route = copy.route(kind)
+                capi.build_executors(session, list(route.feeds.values()), route.fetches, route.targets)
+        return copy
+
+    def _copy(self, strategy: LiveStrategy) -> Copy:
+        """The copy that was made for this strategy before, while it fits the graph; else a new one."""
+        plan = self.resolve(strategy)
+        kept = self.kept.get(strategy.id)
+        if kept is not None and kept.adopt(plan):
+            return kept
+        if self.made >= self._most_copies:
+            raise SwitchRefusedError(
+                f"{self.made} copies of the graph are in the session already (STEPD_MAX_COPIES={self._most_copies}); "
+                "only a restart of the session can free them"
+            )
+        self.made += 1
+        self.kept[strategy.id] = Copy(plan, self.mirror, self.homes, self.new_prefix)
+        return self.kept[strategy.id]
+
+    def _extend(self, session: Any, new: Sequence[Any]) -> None:
+        """Send what was added to the session. What it cannot place would poison it for good: such nodes lose their device."""
+        try:
+            capi.extend_session(session)
+        except Exception as e:
+            for operation in new:
+                capi.clear_device(self.mirror.graph, operation)
+            self.kept = {id_: copy for id_, copy in self.kept.items() if copy is self.live}
+            capi.extend_session(session)
+            raise SwitchRefusedError(f"TensorFlow cannot place the copy: {e}") from e
+
+    def switch(self, session: Any, copy: Copy | None, gate: Gate[Kind], seconds: float) -> float:
+        """Put `copy` in force (None: the user's own nodes), variables included; returns the seconds that runs were held back.
+
+        Raises SwitchRefusedError; the session is then as before.
+
+        Runs that touch no variable that moves are not held back; they keep the representation they began with.
+        """
+        moves = self.homes.to_move(copy.plan.variables if copy else {})
+        if not moves:
+            self._put(copy)
+            return 0.0
+        self._extend(session, self.homes.prepare(self.view(), moves, self.new_prefix()))
+        touched = self.view().descendants(moves)
+        began = time.monotonic()
+
+        def concerns(kind: Kind) -> bool:
+            return not names_of(kind).isdisjoint(touched)
+
+        slowest = max((kind.seconds for kind in gate.in_flight(concerns)), default=0.0)
+        with gate.hold(concerns, min(seconds, _PATIENCE_SECONDS + _PATIENCE_STEPS * slowest)) as quiet:
+            if not quiet:
+                self._note_busy(gate.in_flight(concerns), moves)
+                raise NotQuietError(f"a run that uses variables that move ({next(iter(moves))}, ...) does not end")
+            self.homes.move(session, moves)
+            self._put(copy)
+        return time.monotonic() - began
+
+    def _note_busy(self, kinds: Sequence[Kind], moves: Collection[str]) -> None:
+        used = self.view().ancestors(name for kind in kinds for name in names_of(kind))
+        self._seen_busy = {name: "used by a run that does not end" for name in moves if name in used}
+
+    def give_up_on_busy(self) -> bool:
+        """Leave the variables where they are that the last switch could not move; True when there are any new ones."""
+        new = self._seen_busy.keys() - self._busy.keys()
+        self._busy |= self._seen_busy
+        self._classes = None
+        return bool(new)
+
+    def renew(self, session: Any, kind: Kind, gate: Gate[Kind], seconds: float) -> None:
+        """The graph grew so that the copy in force contradicts it: make another, or go back to the user's nodes."""
+        assert self.live is not None
+        strategy = self.live.plan.strategy
+        self.switch(session, self.prepare(session, strategy, [kind]), gate, seconds)
+
+    def units(self) -> list[tuple[tuple[str, ...], tuple[str, ...]]]:
+        """What may move: (ops that move together, devices on which all of them may run)."""
+        view, classes = self.view(), self.classes()
+        alone = [(n,) for n in view.nodes if n not in classes.group_of and n not in classes.pinned]
+        together = [group for group in classes.groups if not any(name in classes.pinned for name in group)]
+        return [(members, self._common_devices(members)) for members in (*alone, *together)]
+
+    def _common_devices(self, members: tuple[str, ...]) -> tuple[str, ...]:
+        nodes = [self.view().nodes[name] for name in members]
+        allowed = [self.devices.allowed(n) for n in nodes]
+        return tuple(d for d in allowed[0] if all(d in other for other in allowed[1:]))
+
+    def _put(self, copy: Copy | None) -> None:
+        self.live = copy
+        self.epoch += 1
+        self.on_epoch(self.epoch)
+
+    def new_prefix(self) -> str:
+        return names.prefix(next(self._numbers))
+
+    # -- routing ------------------------------------------------------------------------------------------------------
+
+    def route(self, session: Any, kind: Kind) -> Route | None:
+        """How to run `kind` now; copies more of the graph when the kind needs it."""
+        plain = self.live is None and not self.mirror.aliases
+        route = None if plain else self._routed(session, kind)
+        kind.route, kind.epoch = route, self.epoch
+        return route
+
+    def _routed(self, session: Any, kind: Kind) -> Route | None:
+        copy = self.live or Copy(NO_PLAN, self.mirror, self.homes, self.new_prefix)
+        if self.live is not None:
+            if self._version != self.mirror.version:
+                self._adopt_extended_graph(copy)
+            new = copy.grow(self.view(), self.view().ancestors(names_of(kind)))
+            if new:
+                self._extend(session, new)
+        return copy.route(kind)
+
+    def _adopt_extended_graph(self, copy: Copy) -> None:
+        if not copy.adopt(self.resolve(copy.plan.strategy)):
+            raise SwitchRefusedError("ops that the program added since need the original of what was copied")
+
+
+def names_of(kind: Kind) -> set[str]:
+    """Names of the ops that a kind feeds, fetches or runs."""
+    step = kind.step
+    return {split_input(name)[0] for name in (*step.feeds, *step.fetches, *step.targets)}

@@ -1,0 +1,61 @@
+"""The engine's one background thread: prepares switches while the program trains. Knows no TensorFlow.
+
+A daemon thread, started by the first task; a forked child gets one of its own; at exit it is stopped before the interpreter goes.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import queue
+import threading
+from collections.abc import Callable
+
+from stepd.hook.log import logger as log
+
+_STOP_SECONDS = 5.0
+
+
+class Worker:
+    """Runs tasks one after the other; a task that raises is logged and forgotten."""
+
+    def __init__(self) -> None:
+        self._tasks: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
+        self._thread: threading.Thread | None = None
+        self._lock = threading.Lock()
+        self._stopped = False
+
+    def submit(self, task: Callable[[], None]) -> None:
+        with self._lock:
+            if self._stopped:
+                return
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._work, name="stepd-engine", daemon=True)
+                self._thread.start()
+        self._tasks.put(task)
+
+    def _work(self) -> None:
+        while (task := self._tasks.get()) is not None:
+            try:
+                task()
+            except Exception:
+                log.exception("stepd: a background task of the engine failed")
+            del task
+
+    def stop(self) -> None:
+        """End the thread after the task that it is at. Nothing runs afterwards."""
+        with self._lock:
+            self._stopped = True
+            thread, self._thread = self._thread, None
+        if thread is not None:
+            self._tasks.put(None)
+            thread.join(_STOP_SECONDS)
+
+    def forget(self) -> None:
+        """In a forked child: the parent's thread and its tasks are not here."""
+        self.__init__()  # type: ignore[misc]
+
+
+worker = Worker()
+os.register_at_fork(after_in_child=worker.forget)
+atexit.register(worker.stop)

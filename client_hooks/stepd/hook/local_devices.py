@@ -1,0 +1,177 @@
+"""`stepd-run --local-devices N`, seen from the training process: finds the workers and joins them in a cluster of one session.
+
+The workers (local_worker.py) are N processes, each pinned to a core. They are tasks 0..N-1 of job "localhost"; the training
+process is task N, through a server that is made at the first session, for ops that need the process itself (py_func and such).
+Each session carries its own cluster definition and isolates its state, so that sessions do not see each other's variables, as
+sessions of one process do not. It decides no placement: the engine does.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import socket
+import threading
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from stepd.hook.log import logger, tell_operator
+
+CLUSTER_FILE = "cluster.json"
+READY_SECONDS = 180.0
+JOB = "localhost"  # the job name of plain sessions: device names in user code and in traces mean what they say
+SERVER_JOB = "stepd"  # what servers call themselves; must differ from JOB, or the master takes task 0 for itself
+
+# Environment that changes what TensorFlow computes or how fast: workers take it over from the training process.
+RELEVANT_ENVIRONMENT = ("TF_", "ONEDNN_", "DNNL_", "XLA_")
+
+# Ops that act on the training process (Python functions, its output streams, its working folder): they run there.
+TRAINER_OPS = frozenset(
+    {
+        *("PyFunc", "PyFuncStateless", "EagerPyFunc", "GeneratorDataset"),
+        *("Print", "PrintV2"),
+        *("ReadFile", "WriteFile", "MatchingFiles", "ImmutableConst"),
+        *("Save", "SaveV2", "SaveSlices", "Restore", "RestoreV2", "RestoreSlice", "MergeV2Checkpoints"),
+        *("WholeFileReader", "WholeFileReaderV2", "TextLineReader", "TextLineReaderV2", "LMDBReader"),
+        *("FixedLengthRecordReader", "FixedLengthRecordReaderV2", "TFRecordReader", "TFRecordReaderV2"),
+        *("InitializeTableFromTextFile", "InitializeTableFromTextFileV2"),
+        *(
+            "SummaryWriter",
+            "CreateSummaryFileWriter",
+            "CreateSummaryDbWriter",
+            "FlushSummaryWriter",
+            "CloseSummaryWriter",
+        ),
+        *(
+            "WriteSummary",
+            "WriteRawProtoSummary",
+            "WriteScalarSummary",
+            "WriteHistogramSummary",
+            "WriteImageSummary",
+        ),
+        *("WriteAudioSummary", "WriteGraphSummary", "ImportEvent"),
+    }
+)
+
+# What a step over several processes adds to an error: who says so, and what gRPC thinks of it (to the end of the text).
+_GRPC_DETAILS = re.compile(r"\nAdditional GRPC error information from remote target .*\Z", re.DOTALL)
+_FROM_TASK = re.compile(rf"^From /job:{JOB}/replica:\d+/task:\d+:\n", re.MULTILINE)
+
+
+def device_name(task: int) -> str:
+    """The CPU of a task of the cluster, in full."""
+    return f"/job:{JOB}/replica:0/task:{task}/device:CPU:0"
+
+
+@dataclass(frozen=True)
+class LocalCluster:
+    """`target`: of the server in this process. `workers`: their devices, worker 0 (the default) first. `trainer`: the device of
+    the training process itself. `addresses`: host:port of all tasks, the trainer's last."""
+
+    target: str
+    workers: tuple[str, ...]
+    trainer: str
+    addresses: tuple[str, ...]
+
+    def session_config(self, config: Any) -> Any:
+        """A copy of the program's ConfigProto that makes a session of this cluster, with state of its own."""
+        copy = type(config)()
+        copy.CopyFrom(config)
+        copy.isolate_session_state = True
+        copy.ClearField("cluster_def")
+        job = copy.cluster_def.job.add()
+        job.name = JOB
+        for task, address in enumerate(self.addresses):
+            job.tasks[task] = address
+        return copy
+
+    @staticmethod
+    def plain_error_text(text: str) -> str:
+        """An error message as a plain session words it: without the task that it comes from and without gRPC's own details."""
+        return _GRPC_DETAILS.sub("", _FROM_TASK.sub("", text))
+
+
+class _State:
+    """The cluster of this process: one of the two places of the hook that own module state."""
+
+    lock = threading.Lock()
+    pid = 0
+    cluster: LocalCluster | None = None
+    server: Any = None  # kept alive as long as the process; a forked child must leave the parent's alone
+    failed = False
+
+
+os.register_at_fork(after_in_child=lambda: setattr(_State, "lock", threading.Lock()))
+
+
+def local_cluster() -> LocalCluster | None:
+    """The cluster of `stepd-run --local-devices`, joined at the first call; None without it.
+
+    Waits for the workers to be up (they start with the job). A cluster that cannot be joined is told to the operator once; the
+    program then runs on its own process, as it would without stepd.
+    """
+    folder = os.environ.get("STEPD_LOCAL_DEVICES", "")
+    if not folder:
+        return None
+    with _State.lock:
+        if _State.pid != os.getpid():
+            _State.pid, _State.cluster, _State.failed = os.getpid(), None, False
+        if _State.cluster is None and not _State.failed:
+            try:
+                _State.cluster = _join(folder)
+            except (OSError, RuntimeError, ValueError) as error:
+                _State.failed = True
+                tell_operator(f"the local devices cannot be used, the program runs on its own process alone: {error}")
+        return _State.cluster
+
+
+def _join(folder: str) -> LocalCluster:
+    names = json.loads(Path(folder, CLUSTER_FILE).read_text(encoding="utf-8"))["workers"]
+    request = json.dumps({"environ": relevant_environment(), "folder": str(Path.cwd())}).encode()
+    deadline = time.monotonic() + READY_SECONDS
+    addresses = [ask(str(Path(folder, name)), request, deadline) for name in names]
+    from tensorflow.core.protobuf import config_pb2
+    from tensorflow.python.training import server_lib
+
+    # Threads for blocking py_funcs and receives; computation of the training process has nothing to do on the workers' cores.
+    config = config_pb2.ConfigProto(inter_op_parallelism_threads=2, intra_op_parallelism_threads=1)
+    _State.server = server_lib.Server({SERVER_JOB: ["localhost:0"]}, job_name=SERVER_JOB, task_index=0, config=config)
+    target = _State.server.target.decode() if isinstance(_State.server.target, bytes) else str(_State.server.target)
+    logger.info("local devices: workers at %s, this process at %s", addresses, target)
+    return LocalCluster(
+        target=target,
+        workers=tuple(device_name(task) for task in range(len(addresses))),
+        trainer=device_name(len(addresses)),
+        addresses=(*addresses, target.removeprefix("grpc://")),
+    )
+
+
+def relevant_environment() -> dict[str, str]:
+    """The part of this process's environment that its workers must share."""
+    return {name: value for name, value in os.environ.items() if name.startswith(RELEVANT_ENVIRONMENT)}
+
+
+def ask(path: str, request: bytes, deadline: float) -> str:
+    """The address of a worker's server. It may be starting up, or start again with the environment of the request.
+
+    Raises RuntimeError when it is not there by `deadline` (seconds of time.monotonic).
+    """
+    problem = "it does not answer"
+    while time.monotonic() < deadline:
+        try:
+            with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
+                connection.settimeout(max(0.1, deadline - time.monotonic()))
+                connection.connect(path)
+                connection.sendall(request)
+                connection.shutdown(socket.SHUT_WR)
+                answer = json.loads(b"".join(iter(lambda: connection.recv(65536), b"")) or b"{}")
+            if "address" in answer:
+                return str(answer["address"])
+            problem = str(answer.get("problem", problem))
+        except (OSError, ValueError) as error:
+            problem = str(error)
+        time.sleep(0.05)
+    raise RuntimeError(f"worker at {path}: {problem}")

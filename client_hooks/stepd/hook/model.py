@@ -1,0 +1,104 @@
+"""The values that the hook's rooms exchange: what a live graph offers, what a strategy asks, what a switch did.
+
+The wire contract (stepd.v1) is turned into these at the channel's border; the engine knows no gRPC.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+
+class Way(enum.Enum):
+    """How a session is switched (docs/design.md, "Two ways to switch")."""
+
+    AUTO = "auto"
+    IN_SESSION = "in-session"
+    RESTART = "restart"
+
+
+class Order(enum.Enum):
+    """How execution order is enforced."""
+
+    AUTO = "auto"
+    NATIVE = "native"
+    CONTROL = "control"
+    NONE = "none"
+
+
+@dataclass(frozen=True)
+class Split:
+    """Op `op` cut on `axis` into `parts`; `devices[k]` runs part k (empty: the op's own device)."""
+
+    op: str
+    axis: str
+    parts: int
+    devices: tuple[str, ...] = ()
+    weights: tuple[float, ...] = ()
+
+
+@dataclass(frozen=True)
+class LiveStrategy:
+    """A strategy for one session. Ops that `placement` does not name stay where the user's program has them."""
+
+    id: str
+    placement: Mapping[str, str]
+    priority: Mapping[str, int] = field(default_factory=dict)
+    splits: tuple[Split, ...] = ()
+    order: Order = Order.NONE
+    replicate: bool = False
+    graph_fingerprint: str = ""
+    origin: str = "planner"
+    pin: bool = False
+    predicted_step_seconds: float = 0.0
+
+
+@dataclass(frozen=True)
+class SessionDevice:
+    """A device of the session; `usable` is False for the training process itself under --local-devices."""
+
+    name: str
+    type: str
+    memory_bytes: int
+    usable: bool = True
+
+
+@dataclass(frozen=True)
+class GraphDescription:
+    """What the engine offers to planners. `graph_def`: TensorFlow's serialized GraphDef of the user's graph."""
+
+    fingerprint: str
+    graph_def: bytes
+    pinned: Mapping[str, str]
+    colocated: tuple[tuple[str, ...], ...]
+    device_kinds: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
+    restart_obstacles: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class NotHonoured:
+    """An op that the runtime put elsewhere than asked."""
+
+    op: str
+    asked: str
+    got: str
+
+
+@dataclass(frozen=True)
+class SwitchOutcome:
+    """What a switch did, for the operator and the planner. `strategy_id` is empty for the program's own placement."""
+
+    strategy_id: str
+    way: Way
+    ok: bool
+    error: str = ""
+    honoured: int = 0
+    not_honoured: tuple[NotHonoured, ...] = ()
+    prepare_seconds: float = 0.0
+    wait_seconds: float = 0.0
+    why_this_way: str = ""
+    order_in_force: str = ""
+    splits_in_force: int = 0
+    rollback: bool = False

@@ -1,0 +1,343 @@
+"""The observer half of the hook (ObserverPort): ties clock, sampling, guard and channel together for all sessions of a process.
+
+The engine calls `wants_trace` and `run_finished` around every step on the program's thread: they touch deques and flags only. The
+observer's own thread looks about once a second, or when woken by a step that a trial waits for. It decides without the daemon
+and tells it when there is one. It knows nothing of graphs beyond op names.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping
+
+from stepd.hook import convert, identity
+from stepd.hook.address import places
+from stepd.hook.channel import Channel
+from stepd.hook.compat import Compatibility
+from stepd.hook.director import Outcome, TrialVerdict
+from stepd.hook.env import Settings
+from stepd.hook.log import logger
+from stepd.hook.model import SwitchOutcome
+from stepd.hook.ports import EnginePort, RunRecord, StepKind
+from stepd.hook.report import Report
+from stepd.hook.sampling import Budget
+from stepd.hook.watch import SessionWatch
+from stepd.v1 import runtime_pb2
+
+LOOK_SECONDS = 1.0
+EXIT_SECONDS = 1.0
+FORK_SECONDS = 0.5
+REMEMBERED_VERDICTS = 64
+
+
+class Observer:
+    """See the module. All state of a process's hook that is not the engine's."""
+
+    def __init__(self, settings: Settings, hello: runtime_pb2.Hello) -> None:
+        self._settings = settings
+        self._hello = hello
+        self._report = Report(settings.report)
+        self._fresh()
+
+    @classmethod
+    def create(cls, settings: Settings, judged: Compatibility, shown: Mapping[str, str], argv: list[str]) -> Observer:
+        """An observer for this process; starts no thread yet."""
+        return cls(settings, identity.hello(settings, judged, shown, argv))
+
+    def _fresh(self) -> None:
+        """All that threads share, new: at the start and in a forked child, where locks may be held by threads that are gone."""
+        self._watches: dict[EnginePort, SessionWatch] = {}
+        self._budget = Budget(self._settings.overhead_budget, time.monotonic())
+        self._posted: deque[Callable[[], None]] = deque()
+        self._wake = threading.Event()
+        self._starting = threading.Lock()
+        self._thread: threading.Thread | None = None
+        self._stopped = False
+        self._verdicts: deque[runtime_pb2.HookMessage] = deque(maxlen=REMEMBERED_VERDICTS)
+        self._known_graphs: frozenset[str] = frozenset()
+        self._paused_until: float | None = None
+        self._tracing: EnginePort | None = None  # whose run is being traced
+        self._channel: Channel | None = None
+        if self._settings.daemon:
+            self._channel = Channel(self._settings, places(self._settings.socket, os.environ), self)
+
+    # -- ObserverPort: the program's thread ---------------------------------------------------------------------------
+
+    def session_opened(self, engine: EnginePort) -> None:
+        self._watch(engine)
+
+    def graph_extended(self, engine: EnginePort) -> None:
+        self._watch(engine).graph_changed = True
+
+    def wants_trace(self, engine: EnginePort, kind: StepKind) -> bool:
+        watch = self._watches.get(engine)
+        if watch is None or not watch.sampler.wants(watch.clock.kinds.get(kind.id)):
+            return False
+        if watch.sampler.always:
+            return True
+        # A process has one profiling session. Our traces come one at a time, from threads that are not blocked for long.
+        if self._tracing is not None or not watch.clock.driving() or _profiler_active():
+            return False
+        self._tracing = engine
+        return True
+
+    def run_finished(self, engine: EnginePort, record: RunRecord) -> None:
+        watch = self._watches.get(engine)
+        if watch is None:
+            if self._stopped:
+                return
+            watch = self._watch(engine)
+        clock, plain = watch.clock.add(record)
+        if self._tracing is engine and watch.clock.driving():
+            self._tracing = None
+        if record.traced:
+            watch.sampler.traced(clock, record)
+            self._traced(watch, record)
+        elif plain and watch.director.watches(clock):
+            self._wake.set()
+
+    def strategy_failed(self, engine: EnginePort, strategy_id: str, error: str) -> None:
+        watch = self._watch(engine)
+        self._report.write("strategy_failed", watch.id, {"strategy_id": strategy_id, "error": error})
+        self._post(lambda: watch.director.failed(strategy_id, error))
+
+    def session_closed(self, engine: EnginePort) -> None:
+        watch = self._watches.pop(engine, None)
+        if self._tracing is engine:
+            self._tracing = None
+        if watch is None:
+            return
+        self._report.write("closed", watch.id, {"runs": sum(clock.runs for clock in watch.clock.kinds.values())})
+        self._post(lambda: self._close(watch))
+
+    def _watch(self, engine: EnginePort) -> SessionWatch:
+        watch = self._watches.get(engine)
+        if watch is None:
+            watch = SessionWatch(engine, self._budget, self._settings, self, self._post)
+            watch = self._watches.setdefault(engine, watch)
+            self._report.write("opened", watch.id, {"target": engine.target})
+            self._start()
+            self._post(lambda: self._say(watch.opened()))
+        return watch
+
+    def _traced(self, watch: SessionWatch, record: RunRecord) -> None:
+        self._report.write("traced", watch.id, {"kind": record.kind.id, "strategy_id": record.strategy_id})
+        if record.metadata is None or self._channel is None:
+            return
+        profile = runtime_pb2.StepProfile(
+            session_id=watch.id,
+            kind=record.kind.id,
+            strategy_id=record.strategy_id,
+            run_metadata=record.metadata,
+            seconds=record.seconds,
+            unix_nanos=time.time_ns(),
+            batch=record.batch,
+        )
+        self._channel.send_profile(runtime_pb2.HookMessage(profile=profile))
+
+    # -- Listener: what the director tells (the observer's thread) ----------------------------------------------------
+
+    def switch_done(self, engine: EnginePort, outcome: SwitchOutcome) -> None:
+        """A switch happened, asked for by the director or (in chaos mode) by the engine itself."""
+        watch = self._watches.get(engine)
+        fields = {
+            "strategy_id": outcome.strategy_id,
+            "way": outcome.way.value,
+            "ok": outcome.ok,
+            "error": outcome.error,
+            "honoured": outcome.honoured,
+            "not_honoured": len(outcome.not_honoured),
+            "rollback": outcome.rollback,
+            "prepare_seconds": outcome.prepare_seconds,
+            "wait_seconds": outcome.wait_seconds,
+        }
+        self._report.write("switch", engine.session_id, fields)
+        if watch is not None:
+            watch.last_outcome = outcome
+        self._say(convert.switch_report(engine.session_id, outcome))
+
+    def trial_ended(self, engine: EnginePort, verdict: TrialVerdict) -> None:
+        fields = {
+            "strategy_id": verdict.strategy_id,
+            "outcome": verdict.outcome.value,
+            "reason": verdict.reason,
+        }
+        self._report.write("verdict", engine.session_id, fields)
+        message = convert.verdict(engine.session_id, verdict)
+        self._verdicts.append(message)
+        self._say(message)
+
+    # -- Conversation: the channel's threads --------------------------------------------------------------------------
+
+    def hello(self) -> runtime_pb2.HookMessage:
+        self._hello.paused = self._paused_until is not None
+        return runtime_pb2.HookMessage(hello=self._hello)
+
+    def describe(self, welcome: runtime_pb2.Welcome) -> Iterable[runtime_pb2.HookMessage]:
+        self._known_graphs = frozenset(welcome.known_fingerprints)
+        watches = list(self._watches.values())
+        for watch in watches:
+            try:
+                yield watch.opened()
+            except Exception as error:  # fail open: one session that cannot be described must not cost the others
+                logger.exception("session %s cannot be described: %s", watch.id, error)
+            watch.forget_told()  # the observer's thread describes the graph again
+        for watch in watches:
+            if watch.last_outcome is not None:
+                yield convert.switch_report(watch.id, watch.last_outcome)
+        yield from list(self._verdicts)
+        self._wake.set()
+
+    def heartbeat(self, dropped_profiles: int) -> runtime_pb2.HookMessage:
+        states = {watch.director.state() for watch in list(self._watches.values())}
+        order = ("switching", "verifying", "committed", "watching")
+        state = "paused" if self._paused_until is not None else next((name for name in order if name in states), "watching")
+        return runtime_pb2.HookMessage(heartbeat=runtime_pb2.Heartbeat(dropped_profiles=dropped_profiles, state=state))
+
+    def heard(self, message: runtime_pb2.DaemonMessage) -> None:
+        self._post(lambda: self._obey(message))
+
+    # -- the observer's own thread ------------------------------------------------------------------------------------
+
+    def announce(self) -> None:
+        """Tell the daemon that this process exists although the hook is off in it."""
+        self._start()
+
+    def _start(self) -> None:
+        with self._starting:
+            if self._thread is not None or self._stopped:
+                return
+            self._thread = threading.Thread(target=self._work, name="stepd-observer", daemon=True)
+            self._thread.start()
+        if self._channel is not None:
+            self._channel.start()
+
+    def _post(self, action: Callable[[], None]) -> None:
+        self._posted.append(action)
+        self._wake.set()
+
+    def _say(self, message: runtime_pb2.HookMessage) -> None:
+        if self._channel is not None:
+            self._channel.send(message)
+
+    def _work(self) -> None:
+        wake = self._wake
+        next_look = 0.0
+        while not self._stopped:
+            wake.wait(max(0.0, next_look - time.monotonic()) or LOOK_SECONDS)
+            wake.clear()
+            now = time.monotonic()
+            try:
+                while self._posted:
+                    self._posted.popleft()()
+                for watch in list(self._watches.values()):
+                    watch.director.tick(now)
+                if now >= next_look:
+                    next_look = now + LOOK_SECONDS
+                    self._look(now)
+            except Exception as error:  # fail open: this thread has no caller, and the program must not notice
+                logger.exception("observer: %s", error)
+
+    def _look(self, now: float) -> None:
+        self._budget.refill(now)
+        if self._paused_until is not None and now >= self._paused_until:
+            self._pause(None)
+        listening = self._channel is not None and self._channel.connected
+        for watch in list(self._watches.values()):
+            watch.tick(now, listening)
+            if not listening:
+                continue
+            try:
+                messages = watch.description(self._known_graphs) if watch.worth_describing() else []
+                for message in messages + watch.step_times():
+                    self._say(message)
+            except Exception as error:  # fail open: one session that cannot be described must not cost the others
+                logger.exception("session %s: %s", watch.id, error)
+
+    def _obey(self, message: runtime_pb2.DaemonMessage) -> None:
+        what = message.WhichOneof("message")
+        now = time.monotonic()
+        if what == "pause":
+            self._pause(now + message.pause.seconds if message.pause.seconds > 0 else float("inf"))
+        elif what == "resume":
+            self._pause(None)
+        elif what in ("profile", "activate", "rollback", "graph_wanted"):
+            session_id = getattr(message, what).session_id
+            watch = next((watch for watch in list(self._watches.values()) if watch.id == session_id), None)
+            if watch is None:
+                logger.info("the daemon speaks of session %r, which is not open", session_id)
+            else:
+                self._obey_for(watch, what, message)
+
+    def _obey_for(self, watch: SessionWatch, what: str, message: runtime_pb2.DaemonMessage) -> None:
+        if what == "profile":
+            watch.sampler.request_all(watch.clock, message.profile.steps)
+        elif what == "rollback":
+            watch.director.roll_back(message.rollback.reason or "rolled back by the operator")
+        elif what == "graph_wanted":
+            for described in watch.description(self._known_graphs, wanted=True):
+                self._say(described)
+        else:
+            self._activate(watch, message.activate)
+
+    def _activate(self, watch: SessionWatch, asked: runtime_pb2.Activate) -> None:
+        try:
+            watch.director.activate(convert.strategy(asked), convert.way(asked.way))
+        except convert.MalformedStrategyError as error:
+            self.trial_ended(watch.engine, TrialVerdict(asked.strategy.id, "", Outcome.FAILED, str(error)))
+
+    def _pause(self, until: float | None) -> None:
+        self._paused_until = until
+        for watch in list(self._watches.values()):
+            watch.sampler.paused = watch.director.paused = until is not None
+
+    def _close(self, watch: SessionWatch) -> None:
+        for message in watch.step_times():
+            self._say(message)
+        watch.director.close()
+        self._say(runtime_pb2.HookMessage(session_closed=runtime_pb2.SessionClosed(session_id=watch.id)))
+
+    # -- the end, and forks -------------------------------------------------------------------------------------------
+
+    def stop(self) -> None:
+        """Say goodbye within a second and end the threads."""
+        for watch in list(self._watches.values()):
+            self.session_closed(watch.engine)
+        thread = self._thread
+        deadline = time.monotonic() + EXIT_SECONDS
+        while thread is not None and thread.is_alive() and self._posted and time.monotonic() < deadline:
+            self._wake.set()
+            time.sleep(0.005)
+        self._stopped = True
+        self._wake.set()
+        if self._channel is not None:
+            self._channel.stop(max(0.0, deadline - time.monotonic()))
+        if thread is not None and thread is not threading.current_thread():
+            thread.join(max(0.0, deadline - time.monotonic()))
+
+    def before_fork(self) -> None:
+        """gRPC does not survive a fork with a live channel: close it, as quickly as may be."""
+        if self._channel is not None and not self._stopped:
+            self._channel.hold(FORK_SECONDS)
+
+    def after_fork(self) -> None:
+        """In the parent: the channel opens again."""
+        if self._channel is not None:
+            self._channel.release()
+
+    def after_fork_in_child(self) -> None:
+        """A process of its own: none of the parent's threads, sessions or locks exist here."""
+        if self._stopped:
+            return
+        identity.renew(self._hello)
+        self._fresh()
+
+
+def _profiler_active() -> bool:
+    """Does the program itself profile (tf.profiler)? It gets an error when a trace of ours is under way."""
+    profiler = sys.modules.get("tensorflow.python.profiler.profiler_v2")
+    return getattr(profiler, "_profiler", None) is not None

@@ -1,0 +1,147 @@
+"""Fakes for both sides of the observer: an engine that switches when told to, and a daemon on a real socket."""
+
+from __future__ import annotations
+
+import queue
+import threading
+from collections.abc import Callable, Iterator
+from concurrent import futures
+from pathlib import Path
+
+import grpc
+import pytest
+
+from stepd.hook.model import GraphDescription, LiveStrategy, SessionDevice, SwitchOutcome, Way
+from stepd.hook.ports import ObserverPort, RunRecord, StepKind
+from stepd.v1 import profile_pb2, runtime_pb2, runtime_pb2_grpc
+
+TRAIN = StepKind("train", ("x:0",), ("loss:0",), ("train_op",))
+WAIT_SECONDS = 20.0
+
+
+class FakeEngine:
+    """An EnginePort whose switches happen at the next `run`, as they do in the real one."""
+
+    def __init__(self, session_id: str = "s1") -> None:
+        self.session_id = session_id
+        self.target = ""
+        self.strategy_id = ""
+        self.switch_error = ""
+        self.requests: list[str] = []
+        self.observer: ObserverPort | None = None
+        self._due: list[tuple[str, Callable[[SwitchOutcome], None], bool]] = []
+        self._ran: set[tuple[str, str]] = set()
+        self._now = 0.0
+        self.asked = threading.Event()
+
+    def devices(self) -> tuple[SessionDevice, ...]:
+        return (SessionDevice("/job:localhost/replica:0/task:0/device:CPU:0", "CPU", 1 << 30),)
+
+    def describe(self) -> GraphDescription:
+        graph = profile_pb2.GraphDef()
+        graph.node.add(name="loss", op="Mean")
+        return GraphDescription("f00d", graph.SerializeToString(), {"x": "is fed"}, (("a", "b"),))
+
+    def request_switch(self, strategy: LiveStrategy, way: Way, done: Callable[[SwitchOutcome], None]) -> None:
+        self.requests.append(strategy.id)
+        self._due.append((strategy.id, done, False))
+        self.asked.set()
+
+    def request_rollback(self, reason: str, done: Callable[[SwitchOutcome], None]) -> None:
+        self.requests.append("")
+        self._due.append(("", done, True))
+        self.asked.set()
+
+    def switch(self) -> bool:
+        """Perform what was requested; True when something was."""
+        switched = False
+        while self._due:
+            strategy_id, done, rollback = self._due.pop(0)
+            error = "" if rollback else self.switch_error
+            if not error:
+                self.strategy_id = strategy_id
+            switched = True
+            done(SwitchOutcome(strategy_id, Way.IN_SESSION, not error, error, wait_seconds=0.01, rollback=rollback))
+        return switched
+
+    def record(self, seconds: float, kind: StepKind = TRAIN, error: str = "", traced: bool = False) -> RunRecord:
+        """Perform due switches and make the record of one run."""
+        switched = self.switch()
+        first = (kind.id, self.strategy_id) not in self._ran
+        self._ran.add((kind.id, self.strategy_id))
+        self._now += seconds
+        metadata = b"\x0a\x00" if traced else None
+        return RunRecord(
+            kind, self.strategy_id, self._now - seconds, seconds, traced, metadata, switched, first, error, (32,) if traced else ()
+        )
+
+    def run(self, seconds: float, kind: StepKind = TRAIN) -> None:
+        """One step as the observer sees it."""
+        assert self.observer is not None
+        traced = self.observer.wants_trace(self, kind)
+        self.observer.run_finished(self, self.record(seconds, kind, traced=traced))
+
+
+class FakeDaemon(runtime_pb2_grpc.RuntimeServicer):
+    """A Runtime service on a Unix socket that remembers what hooks say; can be killed and started again."""
+
+    def __init__(self, socket: Path) -> None:
+        self.socket = socket
+        self.heard: queue.Queue[runtime_pb2.HookMessage] = queue.Queue()
+        self.attached = 0
+        self.known: list[str] = []
+        self._say: queue.Queue[runtime_pb2.DaemonMessage | None] = queue.Queue()
+        self._server: grpc.Server | None = None
+
+    def Attach(self, requests, context):  # type: ignore[no-untyped-def]  # noqa: N802 - gRPC's own signature
+        say = self._say = queue.Queue()
+        self.attached += 1
+        threading.Thread(target=self._listen, args=(requests, say), daemon=True).start()
+        yield runtime_pb2.DaemonMessage(welcome=runtime_pb2.Welcome(daemon_version="test", known_fingerprints=self.known))
+        while (message := say.get()) is not None:
+            yield message
+
+    def _listen(self, requests, say) -> None:  # type: ignore[no-untyped-def]
+        try:
+            for message in requests:
+                self.heard.put(message)
+        except grpc.RpcError:
+            pass
+        finally:
+            say.put(None)
+
+    def start(self) -> None:
+        self._server = grpc.server(futures.ThreadPoolExecutor(4))
+        runtime_pb2_grpc.add_RuntimeServicer_to_server(self, self._server)
+        self._server.add_insecure_port(f"unix:{self.socket}")
+        self._server.start()
+
+    def stop(self) -> None:
+        if self._server is not None:
+            self._say.put(None)
+            self._server.stop(0).wait(WAIT_SECONDS)
+            self._server = None
+        self.socket.unlink(missing_ok=True)
+
+    def say(self, message: runtime_pb2.DaemonMessage) -> None:
+        self._say.put(message)
+
+    def next(self, what: str) -> object:
+        """The next message of kind `what`; others are passed over."""
+        while True:
+            message = self.heard.get(timeout=WAIT_SECONDS)
+            if message.WhichOneof("message") == what:
+                return getattr(message, what)
+
+
+@pytest.fixture
+def engine() -> FakeEngine:
+    return FakeEngine()
+
+
+@pytest.fixture
+def daemon(tmp_path: Path) -> Iterator[FakeDaemon]:
+    """Not started yet."""
+    fake = FakeDaemon(tmp_path / "d.sock")
+    yield fake
+    fake.stop()

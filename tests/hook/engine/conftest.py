@@ -1,0 +1,90 @@
+"""Sessions under the engine, with an observer that writes down what it hears."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+tf = pytest.importorskip("tensorflow.compat.v1")
+
+from stepd.hook.engine import install  # noqa: E402
+from stepd.hook.engine.settings import EngineSettings  # noqa: E402
+
+
+class Listener:
+    """An ObserverPort that keeps everything."""
+
+    def __init__(self) -> None:
+        self.engines: list[Any] = []
+        self.records: list[Any] = []
+        self.switches: list[Any] = []
+        self.failed: list[tuple[str, str]] = []
+        self.trace = False
+
+    def session_opened(self, engine: Any) -> None:
+        self.engines.append(engine)
+
+    def graph_extended(self, engine: Any) -> None: ...
+
+    def wants_trace(self, engine: Any, kind: Any) -> bool:
+        return self.trace
+
+    def run_finished(self, engine: Any, record: Any) -> None:
+        self.records.append(record)
+
+    def strategy_failed(self, engine: Any, strategy_id: str, error: str) -> None:
+        self.failed.append((strategy_id, error))
+
+    def switch_done(self, engine: Any, outcome: Any) -> None:
+        self.switches.append(outcome)
+
+    def session_closed(self, engine: Any) -> None:
+        self.engines.remove(engine)
+
+
+class Reply:
+    """A `done` callback that can be waited for."""
+
+    def __init__(self) -> None:
+        self.outcome: Any = None
+        self._came = threading.Event()
+
+    def __call__(self, outcome: Any) -> None:
+        self.outcome = outcome
+        self._came.set()
+
+    def came(self) -> bool:
+        return self._came.is_set()
+
+    def wait(self) -> Any:
+        assert self._came.wait(60), "no outcome"
+        return self.outcome
+
+
+@pytest.fixture
+def hooked() -> Iterator[Callable[..., Listener]]:
+    """Install the engine for one test: `listener = hooked(chaos=..., way=...)`."""
+    removals: list[Callable[[], None]] = []
+
+    def start(**settings: Any) -> Listener:
+        listener = Listener()
+        removals.append(install(listener, EngineSettings(**settings)))
+        return listener
+
+    with tf.Graph().as_default():
+        yield start
+    for remove in removals:
+        remove()
+
+
+@pytest.fixture
+def reply() -> Reply:
+    return Reply()
+
+
+@pytest.fixture
+def two_devices() -> Any:
+    return tf.ConfigProto(device_count={"CPU": 2})

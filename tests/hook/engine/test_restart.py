@@ -1,0 +1,124 @@
+"""Restarts: random streams go on, a new session unlike the old one is refused, a crash leaves a readable checkpoint."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from stepd.hook.engine import requests
+from stepd.hook.engine.settings import Chaos
+from stepd.hook.model import LiveStrategy, Way
+
+tf = pytest.importorskip("tensorflow.compat.v1")
+
+CRASH = """
+import os, pathlib, signal, sys, threading
+import numpy as np, tensorflow.compat.v1 as tf
+from stepd.hook.engine import install, requests, session_engine
+from stepd.hook.engine.settings import EngineSettings
+from stepd.hook.model import LiveStrategy, Way
+
+where, folder = sys.argv[1], pathlib.Path(sys.argv[2])
+engines = []
+class Listener:
+    def session_opened(self, engine): engines.append(engine)
+    def graph_extended(self, engine): pass
+    def wants_trace(self, engine, kind): return False
+    def run_finished(self, engine, record): pass
+    def session_closed(self, engine): pass
+
+def crash(*args, **kwargs): os.kill(os.getpid(), signal.SIGKILL)
+
+tf.disable_eager_execution()
+install(Listener(), EngineSettings(state_dir=folder / "state"))
+a = tf.get_variable("a", initializer=np.random.RandomState(1).randn(40, 3).astype("f"), use_resource=True)
+b = tf.get_variable("b", initializer=np.arange(5.0), use_resource=False)
+loss = tf.reduce_sum(tf.square(a)) + tf.cast(tf.reduce_sum(tf.square(b)), tf.float32)
+train = tf.train.AdamOptimizer(0.1).minimize(loss)
+with tf.Session() as session:
+    session.run(tf.global_variables_initializer())
+    for _ in range(3):
+        session.run(train)
+    names = [v.op.name for v in tf.global_variables()]
+    np.savez(folder / "expected", **dict(zip([n.replace("/", "|") for n in names], session.run(tf.global_variables()))))
+    if where == "saving":
+        pathlib.Path.rename = crash
+    elif where == "restoring":
+        requests.restart.restore = crash
+    else:
+        session_engine.SessionEngine.replace_session = crash
+    engines[0].request_switch(LiveStrategy("s", {}), Way.RESTART, print)
+    threading.Event().wait(60)
+"""
+
+
+@pytest.mark.parametrize("where", ["saving", "restoring", "replacing"])
+def test_a_crash_in_a_restart_leaves_a_whole_checkpoint_or_none(where: str, tmp_path: Path) -> None:
+    died = subprocess.run([sys.executable, "-c", CRASH, where, str(tmp_path)], timeout=120, capture_output=True)
+    assert died.returncode == -signal.SIGKILL, died.stderr.decode()[-2000:]
+    whole = [path for path in (tmp_path / "state").iterdir() if ".tmp-" not in path.name]
+    if where == "saving":
+        assert whole == []
+        return
+    (folder,) = whole
+    reader = tf.train.load_checkpoint(str(folder / "state"))
+    expected = {name.replace("|", "/"): value for name, value in np.load(tmp_path / "expected.npz").items()}
+    assert {f"variable/{name}" for name in expected} == set(reader.get_variable_to_shape_map()) and len(expected) == 8
+    for name, value in expected.items():
+        assert reader.get_tensor(f"variable/{name}").tobytes() == value.tobytes()
+
+
+def draws() -> list[bytes]:
+    """Initializers run twice, with steps between them, and a run that is fed the draw instead."""
+    w = tf.get_variable("w", [3, 2], initializer=tf.random_normal_initializer(seed=4), use_resource=True)
+    noise = tf.random_uniform([2], seed=5, name="noise")
+    add = w.assign_add(tf.ones([3, 2]), read_value=False)
+    seen = []
+    with tf.Session() as session:
+        for _ in range(2):
+            session.run(w.initializer)
+            seen.append(session.run(w).tobytes())
+            session.run(add)
+            seen.append(session.run(noise * 2.0).tobytes())
+            session.run(noise * 3.0, {noise: np.zeros(2)})
+    return seen
+
+
+def test_seeded_initializers_go_on_in_their_streams(hooked: Any, tmp_path: Path) -> None:
+    with tf.Graph().as_default():
+        expected = draws()
+    listener = hooked(chaos=Chaos(1, "restart", devices=2), state_dir=tmp_path)
+    assert draws() == expected
+    assert sum(s.ok and s.way is Way.RESTART for s in listener.switches) >= 6, [s.error for s in listener.switches]
+
+
+def test_a_new_session_that_lost_a_value_is_let_go(
+    hooked: Any, reply: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    listener = hooked(state_dir=tmp_path)
+    v = tf.get_variable("v", initializer=np.float32([1, 2]), use_resource=True)
+    add = v.assign_add([1.0, 1.0])
+    restore = requests.restart.restore
+
+    def restore_and_spoil(session: Any, mirror: Any, *args: Any) -> None:
+        restore(session, mirror, *args)
+        requests.capi.run_session(session, None, {}, [], [mirror.operation(add.op.name)], None)
+
+    monkeypatch.setattr(requests.restart, "restore", restore_and_spoil)
+    with tf.Session() as session:
+        session.run(v.initializer)
+        session.run(add)
+        raw = listener.engines[0].raw
+        listener.engines[0].request_switch(LiveStrategy("s", {}), Way.RESTART, reply)
+        while listener.engines[0].strategy_id == "" and not reply.came():
+            pass
+        assert session.run(v).tolist() == [2, 3]
+        assert listener.engines[0].raw is raw
+        assert "variable v is not in the new session" in reply.wait().why_this_way
+    assert not any(tmp_path.iterdir())

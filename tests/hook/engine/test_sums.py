@@ -1,0 +1,51 @@
+"""Sums of floats have the same bits on a copy as in the program's own graph, whatever of them is copied and wherever it runs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from stepd.hook.engine.settings import Chaos
+
+tf = pytest.importorskip("tensorflow.compat.v1")
+
+
+def sums() -> tuple[Any, list[Any]]:
+    """A sum as one op, as trees of additions, and with a common factor, of terms that sort otherwise than they were made."""
+    x = tf.placeholder(tf.float32, [8, 8], name="x")
+    w = tf.get_variable("w", initializer=np.random.RandomState(7).randn(8, 8).astype(np.float32), use_resource=True)
+    parts = [tf.sin(x * float(k + 1), name=f"part{'hcfabged'[k]}") * (0.1 + k) for k in range(8)]
+    added = tf.add_n([tf.tanh(p) for p in parts])
+    tree = ((parts[0] + parts[1]) + (parts[2] + parts[3])) + ((parts[4] + parts[5]) + (parts[6] + parts[7]))
+    chain = tf.exp(parts[0]) + (tf.exp(parts[1]) + (tf.exp(parts[2]) + (tf.exp(parts[3]) + tf.exp(parts[4]))))
+    return x, [added, tree, chain, x * w + x * tf.transpose(w) + x * tf.tanh(w)]
+
+
+def values(steps: int) -> list[bytes]:
+    x, fetches = sums()
+    config = tf.ConfigProto(device_count={"CPU": 3})
+    random = np.random.RandomState(1)
+    with tf.Session(config=config) as session:
+        session.run(tf.global_variables_initializer())
+        return [v.tobytes() for _ in range(steps) for v in session.run(fetches, {x: random.randn(8, 8)})]
+
+
+def test_sums_keep_their_bits_on_copies(hooked: Any) -> None:
+    with tf.Graph().as_default():
+        expected = values(14)
+    listener = hooked(chaos=Chaos(1, "in-session", seed=2, devices=3))
+    assert values(14) == expected
+    assert sum(s.ok and not s.rollback for s in listener.switches) >= 6
+
+
+def test_a_sum_stays_with_the_term_that_it_begins_with(hooked: Any) -> None:
+    listener = hooked()
+    x = tf.placeholder(tf.float32, [4], name="x")
+    later, shared, first = tf.sin(x, name="c"), tf.cos(x, name="a"), tf.tanh(x, name="b")
+    total = tf.add_n([later, shared, first], name="total")
+    with tf.Session() as session:
+        session.run([total, tf.exp(shared)], {x: np.ones(4)})
+        groups = listener.engines[0].switcher().classes().groups
+        assert {"a", "b", "total"} in [set(group) for group in groups], "a may be held by exp; b is the sum's alone"

@@ -1,0 +1,84 @@
+"""Joining the workers of --local-devices, without TensorFlow: what workers are asked, and what a plain session's error text is."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from stepd.hook import local_devices
+from stepd.hook.local_devices import LocalCluster
+
+
+def test_without_the_launcher_there_is_no_cluster(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("STEPD_LOCAL_DEVICES", raising=False)
+    assert local_devices.local_cluster() is None
+
+
+@pytest.mark.parametrize(
+    ("text", "plain"),
+    [
+        ("From /job:localhost/replica:0/task:2:\nindices = 7\n\t [[{{node bad}}]]", "indices = 7\n\t [[{{node bad}}]]"),
+        (
+            "indices = 7\n\t [[{{node bad}}]]\nAdditional GRPC error information from remote target /job:localhost/task:0 "
+            "while calling /tensorflow.WorkerService/RecvTensor:\n:UNKNOWN:Error {grpc_status:3}\n\t [[bad_S27]]",
+            "indices = 7\n\t [[{{node bad}}]]",
+        ),
+        ("the user's own text: From /job:ps/task:1:\n", "the user's own text: From /job:ps/task:1:\n"),
+    ],
+)
+def test_error_texts_are_those_of_a_plain_session(text: str, plain: str) -> None:
+    assert LocalCluster.plain_error_text(text) == plain
+
+
+def test_only_what_changes_results_is_asked_of_workers(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TF_ENABLE_ONEDNN_OPTS", "0")
+    monkeypatch.setenv("SECRET", "x")
+    asked = local_devices.relevant_environment()
+    assert asked["TF_ENABLE_ONEDNN_OPTS"] == "0"
+    assert "SECRET" not in asked
+    assert all(name in os.environ for name in asked)
+
+
+def test_a_worker_that_starts_again_is_asked_again(tmp_path: Path) -> None:
+    """The first connection is closed without an answer, as by a worker that takes over another environment."""
+    path = str(tmp_path / "w.sock")
+    requests: list[dict[str, object]] = []
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    listener.bind(path)
+    listener.listen(2)
+
+    def worker() -> None:
+        for answer in (b"", b'{"address": "localhost:1"}'):
+            connection, _ = listener.accept()
+            with connection:
+                requests.append(json.loads(b"".join(iter(lambda c=connection: c.recv(4096), b""))))
+                connection.sendall(answer)
+
+    thread = threading.Thread(target=worker)
+    thread.start()
+    assert local_devices.ask(path, b'{"folder": "/"}', time.monotonic() + 60.0) == "localhost:1"
+    thread.join(60.0)
+    listener.close()
+    assert requests == [{"folder": "/"}] * 2
+
+
+def test_a_worker_that_is_not_there_is_named(tmp_path: Path) -> None:
+    with pytest.raises(RuntimeError, match=r"w\.sock"):
+        local_devices.ask(str(tmp_path / "w.sock"), b"{}", time.monotonic() + 0.01)
+
+
+def test_workers_that_cannot_be_found_leave_the_program_to_itself(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("STEPD_LOCAL_DEVICES", str(tmp_path / "gone"))
+    monkeypatch.setattr(local_devices._State, "failed", False)
+    monkeypatch.setattr(local_devices._State, "cluster", None)
+    assert local_devices.local_cluster() is None
+    assert "the local devices cannot be used" in capsys.readouterr().err
+    monkeypatch.setattr(local_devices._State, "failed", False)
