@@ -1,0 +1,79 @@
+"""One algorithm on one problem, in a process of its own: planner_run.py PROBLEM ALGORITHM BUDGET WORKERS LIMIT -> JSON on stdout.
+
+A sweep stops when LIMIT seconds are over; what it found until then counts. Searches (those that use their whole budget) run once.
+"""
+
+from __future__ import annotations
+
+import json
+import resource
+import sys
+import time
+from pathlib import Path
+
+from stepd.cli.problem_files import Reading, read_problem
+from stepd.core.bounds import lower_bound
+from stepd.core.errors import StepdError
+from stepd.core.placement import registry
+from stepd.core.placement.registry import PlanOptions
+from stepd.core.prepared import prepare
+from stepd.core.problem import Problem
+from stepd.core.simulator import simulate
+
+
+def main() -> None:
+    path, algorithm, budget, workers, limit = sys.argv[1:]
+    problem = read_problem(Path(path), Reading())
+    facts = measure(problem, algorithm, float(budget), int(workers), float(limit))
+    print(json.dumps(facts))
+
+
+def measure(problem: Problem, algorithm: str, budget: float, workers: int, limit: float) -> dict[str, object]:
+    """Quality and cost of one algorithm; `step_seconds` is None when it answered nothing."""
+    facts: dict[str, object] = {"ops": problem.n_ops, "edges": len(problem.edge_src), "devices": problem.n_devices}
+    prepare(problem)
+    registry.find(algorithm).load()
+    before = _peak_bytes()
+    sets = registry.swept(algorithm, PlanOptions(budget_seconds=budget, workers=workers, clock=time.monotonic))
+    began = time.monotonic()
+    found, times, errors = [], [], []
+    for options in sets:
+        if time.monotonic() - began > limit:
+            break
+        start = time.perf_counter()
+        try:
+            strategy = registry.plan(algorithm, problem, options)
+        except StepdError as error:
+            errors.append(str(error))
+            continue
+        times.append(time.perf_counter() - start)
+        simulation = simulate(problem, strategy)
+        found.append((not simulation.feasible, simulation.step_seconds))
+    facts |= {
+        "runs": len(found),
+        "sweep": len(sets),
+        "grew_bytes": _peak_bytes() - before,
+        "total_seconds": time.monotonic() - began,
+    }
+    if not found:
+        return facts | {"error": errors[0] if errors else "nothing ran within the limit", "step_seconds": None}
+    warm = None
+    if registry.find(algorithm).effort != "search" and times[0] < limit:
+        start = time.perf_counter()
+        registry.plan(algorithm, problem, sets[0])
+        warm = time.perf_counter() - start
+    infeasible, step = min(found)
+    bound = lower_bound(problem)
+    facts |= {"cold_seconds": times[0], "warm_seconds": warm, "lower_bound_seconds": bound}
+    return facts | {"feasible": not infeasible, "step_seconds": step}
+
+
+def _peak_bytes() -> int:
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+
+
+if __name__ == "__main__":
+    try:
+        main()
+    except StepdError as error:
+        sys.exit(str(error))

@@ -1,0 +1,297 @@
+"""Runs the programs beside this folder plain and under the hook, and says where their records differ.
+
+    python harness.py [--python PYTHON] [--modes plain,idle,...] [--seed S] [--every K] [--keep FOLDER] [name or family ...]
+
+A program knows nothing of stepd; a mode is nothing but environment variables. Many programs share one process, to save
+the import of
+TensorFlow; one that dies or hangs is counted as different and the next ones go on in a new process.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+from collections import Counter
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+HERE = Path(__file__).resolve().parent
+PROGRAMS = HERE.parent / "programs"
+PROCESSES = HERE.parent / "processes"
+SECONDS_EACH = 120.0
+MODES = ("idle", "profiled", "in-session", "restart", "both")
+
+# What the ordinary test run takes: one program a construct, those that broke most easily.
+CORE_MODES = ("idle", "both")
+CORE_SCRIPTS = ["exits"]
+CORE = frozenset(
+    [
+        "callables.make_callable",
+        "callables.from_options",
+        "control_flow.loops_v1",
+        "control_flow.loops_v2",
+        "control_flow.recurrent",
+        "control_flow.asserts",
+        "devices.setters",
+        "errors.kernels",
+        "errors.placement",
+        "extended.scopes",
+        "extended.control_edges",
+        "extended.late_stateful",
+        "fetches.composites",
+        "fetches.bad",
+        "functions.tf_function",
+        "functions.partitioned_call",
+        "generators.generator",
+        "handles.handles",
+        "invisible.surroundings",
+        "iterators.feedable",
+        "iterators.reinitializable",
+        "monitored.recovery",
+        "partial_runs.partial",
+        "queues.epochs",
+        "queues.blocked",
+        "queues.sparse_maps",
+        "randomness.kernels",
+        "run_options.trace",
+        "savers.saver",
+        "sessions.several",
+        "sessions.threads",
+        "sessions.reset",
+        "summaries.writer",
+        "supervisor.coordinator",
+        "tables.mutable",
+        "training.pipeline",
+        "training.rewrites",
+        "variables.ref",
+        "variables.partitioned",
+    ]
+)
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """Records by program, and what the hook reported while they ran."""
+
+    records: dict[str, Any]
+    events: list[dict[str, Any]] = field(default_factory=list)
+
+    def switches(self) -> Counter[str]:
+        """How many switches of each way and kind."""
+        done: Counter[str] = Counter()
+        for event in self.events:
+            if event["event"] == "switch":
+                what = "rolled back" if event.get("rollback") else "switched"
+                done[f"{event.get('way')} {what if event.get('ok') else 'refused'}"] += 1
+            else:
+                done[event["event"]] += 1
+        return done
+
+    def refusals(self) -> Counter[str]:
+        """Why switches did not happen, with their numbers and names taken out."""
+        errors = (str(e.get("error", "")) for e in self.events if e["event"] in ("switch", "strategy_failed"))
+        return Counter(re.sub(r"\d+", "N", error)[:160] for error in errors if error)
+
+
+def is_full() -> bool:
+    """Every program in every mode, rather than the core?"""
+    return os.environ.get("FIDELITY") == "full"
+
+
+def environment(mode: str, report: Path, seed: int = 1, every: int = 2) -> dict[str, str]:
+    """The variables of a mode, on top of this process's own without any STEPD_ one."""
+    env = {k: v for k, v in os.environ.items() if not k.startswith("STEPD_")}
+    env |= {"PYTHONHASHSEED": "0", "TF_CPP_MIN_LOG_LEVEL": "3", "CUDA_VISIBLE_DEVICES": "", "PYTHONDONTWRITEBYTECODE": "1"}
+    if mode == "plain":
+        return env
+    env |= {"STEPD_ENABLE": "1", "STEPD_REPORT": str(report)}
+    if mode == "idle":
+        return env | {"STEPD_SOCKET": str(report.parent / "nobody.sock")}
+    env["STEPD_DAEMON"] = "0"
+    if mode == "profiled":
+        return env | {"STEPD_PROFILE": "always"}
+    return env | {"STEPD_CHAOS": f"switch-every={every},way={mode},seed={seed},devices=3"}
+
+
+def names(selected: list[str] | None = None) -> list[str]:
+    """All programs as family.case, or those whose family or name is in `selected`."""
+    found = []
+    for path in sorted(PROGRAMS.glob("*.py")):
+        cases = re.findall(r"^def program_(\w+)\(record\)", path.read_text(), re.M)
+        found += [f"{path.stem}.{case}" for case in cases]
+    if not selected:
+        return found
+    unknown = [s for s in selected if not any(s in (n, n.split(".")[0]) for n in found)]
+    if unknown:
+        raise ValueError(f"no such program: {', '.join(unknown)}")
+    return [n for n in found if n in selected or n.split(".")[0] in selected]
+
+
+def run(mode: str, programs: list[str], folder: Path, python: str = sys.executable, **chaos: int) -> Outcome:
+    """Runs `programs` in `mode`; their records lie under `folder` afterwards."""
+    folder = folder.resolve()
+    folder.mkdir(parents=True)
+    report = folder / "report.jsonl"
+    env = environment(mode, report, **chaos)
+    left, records = list(programs), {}
+    while left:
+        command = [python, str(PROGRAMS / "run.py"), str(folder), str(SECONDS_EACH), *left]
+        with (folder / "stderr").open("wb") as err:
+            process = subprocess.Popen(command, env=env, stdout=err, stderr=err, cwd=folder, start_new_session=True)
+            try:
+                status = process.wait(60 + SECONDS_EACH * len(left))
+            finally:
+                end_group(process)
+        for name in left:
+            path = folder / f"{name}.json"
+            if not path.exists():
+                tail = (folder / "stderr").read_text(errors="replace")[-6000:]
+                records[name] = [["died", {"status": status, "stderr": tail}]]
+                break
+            records[name] = json.loads(path.read_text())
+        left = [name for name in left if name not in records]
+    return Outcome(records, read_report(report))
+
+
+def run_process(mode: str, script: str, folder: Path, python: str = sys.executable, **chaos: int) -> Outcome:
+    """Runs one script of `processes` on its own; its record is its status, its output and its own words on stderr."""
+    folder = folder.resolve()
+    folder.mkdir(parents=True)
+    report = folder / "report.jsonl"
+    with (folder / "stdout").open("wb") as out, (folder / "stderr").open("wb") as err:
+        process = subprocess.Popen(
+            [python, str(PROCESSES / f"{script}.py")],
+            env=environment(mode, report, **chaos),
+            stdout=out,
+            stderr=err,
+            cwd=folder,
+            start_new_session=True,
+        )
+        try:
+            status: Any = process.wait(180)
+        except subprocess.TimeoutExpired:
+            status = "hangs"
+        finally:
+            end_group(process)
+    stdout = [without_addresses(line) for line in (folder / "stdout").read_text(errors="replace").splitlines()]
+    record = [["status", status], ["stdout", stdout], ["stderr", own_lines((folder / "stderr").read_text(errors="replace"))]]
+    return Outcome({script: record}, read_report(report))
+
+
+def end_group(process: subprocess.Popen[bytes]) -> None:
+    """Ends what the program may have left running in its process group."""
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+
+
+def own_lines(text: str) -> list[str]:
+    """The lines of stderr that the program and Python wrote, without the runtime's log and without the hook's one frame."""
+    runtime = re.compile(r"^(WARNING: All log|[IWEF]\d{4} |\d{4}-\d\d-\d\d |WARNING:tensorflow|Instructions for|non-resource)")
+    lines = [line for line in text.splitlines() if not runtime.match(line)]
+    kept, skip = [], 0
+    for line in lines:
+        if re.search(r'File ".*/stepd/hook/.*"', line):
+            skip = 3  # the frame's line, its source and, since Python 3.11, the markers under it
+        elif skip and (skip == 3 or set(line.strip()) <= {"^", "~"}) and line.startswith("    "):
+            skip -= 1
+            continue
+        else:
+            skip = 0
+        if not skip:
+            kept.append(without_addresses(line))
+    return kept
+
+
+def without_addresses(line: str) -> str:
+    return re.sub(r"0x[0-9a-f]{6,}", "<address>", line)
+
+
+def read_report(path: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+
+
+def differences(plain: list[Any], other: list[Any]) -> list[str]:
+    """Notes that are not the same, as text; [] when the program could not tell."""
+    found = []
+    for ours, theirs in zip(plain, other, strict=False):
+        if ours != theirs and not one_frame_more(ours, theirs):
+            found.append(where(json.dumps(ours), json.dumps(theirs)))
+    if len(plain) != len(other):
+        found.append(f"plain has {len(plain)} notes, the other {len(other)}; its last is {json.dumps(other[-1:])[:3000]}")
+    return found
+
+
+def where(plain: str, other: str) -> str:
+    """The label and the surroundings of the first difference of two notes."""
+    common = next((i for i, (a, b) in enumerate(zip(plain, other, strict=False)) if a != b), min(len(plain), len(other)))
+    start = max(0, common - 80)
+    return f"{plain[:40]} ...\n  plain: {plain[start : common + 500]}\n  other: {other[start : common + 500]}"
+
+
+def one_frame_more(ours: Any, theirs: Any) -> bool:
+    """Is `theirs` the stack trace `ours` with one frame of the hook's in it?"""
+    if not (ours[0] == theirs[0] and isinstance(ours[1], dict) and "frames" in ours[1] and "frames" in theirs[1]):
+        return False
+    a, b = ours[1]["frames"], theirs[1]["frames"]
+    return any(b[:k] + b[k + 1 :] == a for k in range(len(b)))
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("programs", nargs="*")
+    parser.add_argument("--python", default=sys.executable)
+    parser.add_argument("--modes", default=",".join(("plain", *MODES)))
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--every", type=int, default=2)
+    parser.add_argument("--keep", type=Path)
+    parser.add_argument("--path", help="PYTHONPATH of the programs, this process's own if not given")
+    parser.add_argument("--core", action="store_true", help="the programs of the ordinary test run")
+    parser.add_argument("--processes", action="store_true", help="the scripts that need a process of their own")
+    args = parser.parse_args()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that `finally` ends the programs too
+    if args.path:
+        os.environ["PYTHONPATH"] = args.path
+    folder = args.keep or Path(tempfile.mkdtemp(prefix="fidelity-"))
+    chaos = {"seed": args.seed, "every": args.every}
+    total = 0
+    if args.processes:
+        programs = args.programs or sorted(p.stem for p in PROCESSES.glob("*.py"))
+    else:
+        programs = [n for n in names(args.programs) if not args.core or n in CORE]
+
+    def everything(mode: str, place: Path) -> Outcome:
+        shutil.rmtree(place, ignore_errors=True)
+        if not args.processes:
+            return run(mode, programs, place, args.python, **chaos)
+        parts = [run_process(mode, p, place / p, args.python, **chaos) for p in programs]
+        return Outcome({k: v for p in parts for k, v in p.records.items()}, [e for p in parts for e in p.events])
+
+    plain = everything("plain", folder / "reference")
+    for mode in args.modes.split(","):
+        outcome = everything(mode, folder / mode)
+        different = 0
+        for name in programs:
+            found = differences(plain.records[name], outcome.records[name])
+            different += bool(found)
+            for text in found[:3]:
+                print(f"--- {name} [{mode}] ({len(found)} notes differ)\n{text}")
+        total += different
+        print(f"=== {mode}: {len(programs)} programs, {different} different; {dict(outcome.switches())}", flush=True)
+        for reason, count in outcome.refusals().most_common(12):
+            print(f"      {count} x {reason}")
+    print(f"records: {folder}")
+    return 1 if total else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

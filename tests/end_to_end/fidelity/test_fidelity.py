@@ -1,0 +1,59 @@
+"""The program cannot tell: every program's record is the same with the hook as without, in every mode.
+
+FIDELITY=full runs every program in every mode (tens of minutes); otherwise a core that fits into the ordinary test run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+# The first test of a mode waits for all programs of the mode.
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(3600)]
+
+
+def test_program_cannot_tell(mode: str, program: str, outcome: Callable[[str], Any], harness: ModuleType) -> None:
+    plain = outcome("plain").records[program]
+    assert plain[0][0] != "died", plain
+    found = harness.differences(plain, outcome(mode).records[program])
+    assert not found, "\n".join(found[:5])
+
+
+@pytest.mark.parametrize(("mode", "proof"), [("both", "switch"), ("profiled", "traced"), ("idle", "opened")])
+def test_mode_was_really_in_force(mode: str, proof: str, outcome: Callable[[str], Any], harness: ModuleType) -> None:
+    """Equality proves nothing when nothing was switched or traced."""
+    if mode not in harness.CORE_MODES and not harness.is_full():
+        pytest.skip("not among the core modes")
+    events = [e for e in outcome(mode).events if e["event"] == proof and e.get("ok", True)]
+    assert len(events) >= len(outcome(mode).records), outcome(mode).refusals()
+
+
+def test_script_cannot_tell(mode: str, script: str, tmp_path: Path, harness: ModuleType) -> None:
+    plain = harness.run_process("plain", script, tmp_path / "plain").records[script]
+    other = harness.run_process(mode, script, tmp_path / mode).records[script]
+    assert not harness.differences(plain, other)
+
+
+class TestTheComparisonItself:
+    """It must be able to fail."""
+
+    def test_one_bit_is_a_difference(self, harness: ModuleType) -> None:
+        assert harness.differences([["loss", {"hex": "0000803f"}]], [["loss", {"hex": "0100803f"}]])
+
+    def test_a_missing_note_is_a_difference(self, harness: ModuleType) -> None:
+        assert harness.differences([["a", 1], ["b", 2]], [["a", 1]])
+
+    def test_only_one_frame_more_is_allowed(self, harness: ModuleType) -> None:
+        plain = [["error frames", {"frames": ["p.py:main", "session.py:run"]}]]
+        one = [["error frames", {"frames": ["p.py:main", "session.py:run", "intercept.py:run"]}]]
+        two = [["error frames", {"frames": ["p.py:main", "session.py:run", "intercept.py:run", "engine.py:run"]}]]
+        assert not harness.differences(plain, one)
+        assert harness.differences(plain, two)
+
+    def test_the_hooks_frame_is_taken_from_a_traceback_and_nothing_else(self, harness: ModuleType) -> None:
+        text = 'Traceback:\n  File "/x/p.py", line 1\n    a()\n  File "/x/stepd/hook/i.py", line 2\n    b()\n    ^^^\nError: x'
+        assert harness.own_lines(text) == ["Traceback:", '  File "/x/p.py", line 1', "    a()", "Error: x"]

@@ -1,0 +1,50 @@
+"""tf.device in the program's own code."""
+
+import numpy as np
+import tensorflow.compat.v1 as tf
+
+
+def config():
+    return tf.ConfigProto(device_count={"CPU": 3}, log_device_placement=False)
+
+
+def program_towers(record):
+    x = tf.placeholder(tf.float32, [6, 4], name="x")
+    losses = []
+    optimizer = tf.train.MomentumOptimizer(0.05, 0.9)
+    grads = []
+    for k in range(3):
+        with tf.device(f"/cpu:{k}"), tf.variable_scope("model", reuse=tf.AUTO_REUSE):
+            w = tf.get_variable("w", [4, 4], initializer=tf.glorot_uniform_initializer(seed=2))
+            h = tf.nn.relu(tf.matmul(x[2 * k : 2 * k + 2], w))
+            losses.append(tf.reduce_mean(tf.square(h - 1.0)))
+            grads.append(optimizer.compute_gradients(losses[-1], [w])[0][0])
+    with tf.device("/device:CPU:0"):
+        train = optimizer.apply_gradients([(tf.add_n(grads) / 3.0, w)])
+    with tf.Session(config=config()) as sess:
+        sess.run(tf.global_variables_initializer())
+        for k in range(12):
+            record.value(f"{k}", sess.run([losses, train], {x: np.arange(24).reshape(6, 4) * 0.1 + k})[0])
+        record.value("w", sess.run(w))
+    record.graph("graph")
+
+
+def program_setters(record):
+    with tf.device(tf.train.replica_device_setter(ps_tasks=0)), tf.device(lambda op: "/cpu:1" if op.type == "MatMul" else ""):
+        v = tf.get_variable("v", [2, 2], initializer=tf.ones_initializer())
+        y = tf.matmul(v, v) + 1.0
+    with tf.colocate_with(v, ignore_existing=True):
+        z = y * 2.0
+    with tf.device(None), tf.device("/job:localhost/replica:0/task:0/device:CPU:2"):
+        u = tf.get_variable("u", [2], initializer=tf.zeros_initializer(), use_resource=True)
+        step = u.assign_add([1.0, 2.0])
+    with tf.Session(config=config()) as sess:
+        sess.run(tf.global_variables_initializer())
+        for k in range(9):
+            record.value(f"{k}", sess.run([y, z, step]))
+        meta = tf.RunMetadata()
+        sess.run([y, step], options=tf.RunOptions(trace_level=tf.RunOptions.FULL_TRACE), run_metadata=meta)
+        kinds = {d.device.split("/")[-1].rsplit(":", 1)[0] for d in meta.step_stats.dev_stats}
+        record.value("kinds", sorted(kinds))
+    record.value("tensor device", [y.device, v.device, u.device])
+    record.graph("graph")

@@ -1,0 +1,99 @@
+"""Errors of every kind, before and after good runs, with the words and ops that plain gives."""
+
+import tensorflow.compat.v1 as tf
+
+
+def program_kernels(record):
+    x = tf.placeholder(tf.float32, [None, None], name="x")
+    i = tf.placeholder(tf.int32, [None], name="i")
+    with tf.name_scope("layer"):
+        y = tf.matmul(x, tf.ones([3, 2]), name="product")
+        g = tf.gather(tf.range(5), i, name="pick")
+        r = tf.reshape(x, [7], name="shape")
+        c = tf.linalg.cholesky(tf.concat([x, x], 0), name="factor")
+        d = tf.floordiv(10, i, name="divide")
+        s = tf.string_to_number(tf.as_string(i) + tf.constant("z"), name="number")
+        t = tf.decode_raw(tf.constant("abc"), tf.int32, name="decode")
+        f = tf.read_file(tf.constant("nowhere.txt"), name="read")
+        n = tf.sparse.to_dense(tf.SparseTensor(tf.cast([i, i], tf.int64), tf.cast(i[:2], tf.float32), [2, 2]), name="dense")
+        total = tf.reduce_sum(y, name="total")
+    cases = {"product": y, "pick": g, "shape": r, "factor": c, "divide": d, "number": s, "decode": t, "read": f, "n": n}
+    with tf.Session() as sess:
+        for k in range(4):
+            record.value(f"good {k}", sess.run([total, g], {x: [[k, 1.0, 2.0]], i: [1, 2]}))
+            for name, tensor in cases.items():
+                with record.error(f"{name} {k}"):
+                    sess.run([tensor], {x: [[1.0, 2.0], [3.0, -9.0]], i: [0, 9]})
+            record.value(f"good again {k}", sess.run(total, {x: [[k, 1.0, 2.0]]}))
+    record.graph("graph")
+
+
+def program_training(record):
+    """A step that fails half way leaves the variables as plain leaves them."""
+    x = tf.placeholder(tf.float32, [None, 3], name="x")
+    w = tf.get_variable("w", [3, 2], initializer=tf.ones_initializer())
+    loss = tf.reduce_sum(tf.check_numerics(tf.matmul(x, w), "loss", name="check"))
+    train = tf.train.AdamOptimizer(0.1).minimize(loss)
+    with tf.Session() as sess:
+        sess.run(tf.global_variables_initializer())
+        for k in range(10):
+            record.value(f"{k}", sess.run([loss, train], {x: [[k, 1.0, 2.0]]})[0])
+            with record.error(f"not a number {k}"):
+                sess.run([loss, train], {x: [[float("nan"), 1.0, 2.0]]})
+            record.value(f"w {k}", sess.run(w))
+
+
+def program_states(record):
+    v = tf.get_variable("v", [2], initializer=tf.zeros_initializer(), use_resource=False)
+    u = tf.get_variable("u", [2], initializer=tf.zeros_initializer(), use_resource=True)
+    iterator = tf.data.make_initializable_iterator(tf.data.Dataset.range(2))
+    value = iterator.get_next(name="next")
+    queue = tf.FIFOQueue(3, tf.int32, name="queue")
+    with tf.Session() as sess:
+        for k in range(4):
+            with record.error(f"ref {k}"):
+                sess.run(v)
+            with record.error(f"ref update {k}"):
+                sess.run(tf.assign_add(v, [1.0, 1.0], name=f"add{k}"))
+            with record.error(f"resource {k}"):
+                sess.run(u)
+            with record.error(f"iterator {k}"):
+                sess.run(value)
+        sess.run([iterator.initializer, tf.global_variables_initializer()])
+        record.value("values", [sess.run(value) for _ in range(2)])
+        for k in range(3):
+            with record.error(f"out of range {k}"):
+                sess.run(value)
+        sess.run(queue.close())
+        with record.error("closed"):
+            sess.run(queue.enqueue(1, name="put"))
+        with record.error("empty"):
+            sess.run(queue.dequeue(name="take"))
+        record.value("v", sess.run([v, u]))
+
+
+def program_placement(record):
+    """Devices that do not exist, with and without soft placement; the session lives on."""
+    with tf.device("/device:GPU:3"):
+        a = tf.constant([1.0, 2.0], name="a")
+    with tf.device("/cpu:0"):
+        b = tf.constant([3.0], name="b") * 2.0
+    three = {"CPU": 3}  # messages list the devices
+    config = tf.ConfigProto(allow_soft_placement=False, device_count=three)
+    with tf.Session(config=config) as sess, record.error("no such device"):
+        sess.run(a)
+    with tf.Session(config=tf.ConfigProto(allow_soft_placement=True, device_count=three)) as sess:
+        for k in range(6):
+            record.value(f"soft {k}", sess.run([a * 2.0, b]))
+    with tf.Graph().as_default(), tf.Session(config=config) as sess:
+        good = tf.constant(1.0) + 1.0
+        for k in range(4):
+            record.value(f"good {k}", sess.run(good))
+        with tf.device("/job:worker/task:7"):
+            bad = tf.constant(2.0, name="far") + 1.0
+        with record.error("no such task"):
+            sess.run(bad)
+        with record.error("poisoned as in plain"):
+            sess.run(good)
+    with tf.Graph().as_default(), tf.Session(config=config) as sess, record.error("no kernel"):
+        sess.run(tf.raw_ops.NcclAllReduce(input=[1.0], reduction="sum", num_devices=1, shared_name="x"))

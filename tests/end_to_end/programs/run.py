@@ -1,0 +1,61 @@
+"""Runs programs one after the other in this process, each on a fresh graph in a fresh folder, and saves their records.
+
+    python run.py RECORDS_FOLDER SECONDS_EACH family.case [family.case ...]
+
+A program is a function `program_<case>(record)` in `<family>.py` beside this file. A program that hangs ends the process with its
+stacks on stderr and status 75, so that whoever started it can go on with the next one.
+"""
+
+from __future__ import annotations
+
+import faulthandler
+import gc
+import importlib
+import itertools
+import os
+import sys
+import threading
+import uuid
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+import numpy as np
+import tensorflow.compat.v1 as tf
+from recorder import Record
+
+
+def run_one(name: str, folder: str, seconds: float) -> None:
+    family, case = name.split(".")
+    place = Path(folder, "cwd", name)
+    place.mkdir(parents=True)
+    os.chdir(place)
+    watchdog = threading.Timer(seconds, give_up, (name,))
+    watchdog.daemon = True
+    watchdog.start()
+    tf.reset_default_graph()
+    np.random.seed(7)
+    numbers = itertools.count(1)
+    uuid.uuid4 = lambda: uuid.UUID(int=next(numbers))  # some resources are named by it
+    record = Record(name)
+    try:
+        getattr(importlib.import_module(family), "program_" + case)(record)
+    except Exception as error:
+        record.note_error("the program ended with", error)
+    record.save(folder)
+    watchdog.cancel()
+    gc.collect()
+
+
+def give_up(name: str) -> None:
+    print(f"{name}: hangs", file=sys.stderr)
+    faulthandler.dump_traceback(all_threads=True)
+    os._exit(75)
+
+
+if __name__ == "__main__":
+    tf.disable_v2_behavior()
+    tf.logging.set_verbosity(tf.logging.ERROR)
+    records = str(Path(sys.argv[1]).absolute())
+    for one in sys.argv[3:]:
+        run_one(one, records, float(sys.argv[2]))

@@ -1,0 +1,101 @@
+"""The user's own RunOptions and RunMetadata: traces, partition graphs, cost graphs, timeouts."""
+
+import tensorflow.compat.v1 as tf
+from tensorflow.core.protobuf import rewriter_config_pb2
+
+
+def config(**more):
+    """No graph rewriting, so that a trace names the program's ops and nothing else."""
+    rewrite = rewriter_config_pb2.RewriterConfig(disable_meta_optimizer=True)
+    options = tf.OptimizerOptions(opt_level=tf.OptimizerOptions.L0)
+    graph = tf.GraphOptions(rewrite_options=rewrite, optimizer_options=options)
+    return tf.ConfigProto(graph_options=graph, **more)
+
+
+def names_of(metadata):
+    names = {node.node_name for dev in metadata.step_stats.dev_stats for node in dev.node_stats}
+    return sorted(name for name in names if not name.startswith("_"))
+
+
+def program_trace(record):
+    x = tf.placeholder(tf.float32, [4, 4], name="x")
+    v = tf.get_variable("v", [4, 4], initializer=tf.ones_initializer())
+    with tf.name_scope("tower"):
+        y = tf.matmul(tf.nn.relu(tf.matmul(x, v)), v, name="y")
+    known = {op.name for op in tf.get_default_graph().get_operations()}
+    with tf.Session(config=config()) as sess:
+        sess.run(tf.global_variables_initializer())
+        for k in range(9):
+            meta = tf.RunMetadata()
+            options = tf.RunOptions(trace_level=tf.RunOptions.FULL_TRACE, output_partition_graphs=True)
+            record.value(f"value {k}", sess.run(y, {x: [[float(k)] * 4] * 4}, options, meta))
+            names = names_of(meta)
+            record.value(f"the user's ops {k}", sorted(known & set(names)))
+            others = [n for n in names if n.split(":")[0] not in known and "/_" not in n and "Recv" not in n]
+            record.value(f"others {k}", [n for n in others if "edge_" not in n])
+            graphs = {n.name for graph in meta.partition_graphs for n in graph.node if "/_" not in n.name}
+            record.value(f"partitions {k}", sorted(graphs & known))
+            labels = {
+                n.timeline_label.split(" = ")[0]
+                for dev in meta.step_stats.dev_stats
+                for n in dev.node_stats
+                if " = " in n.timeline_label
+            }
+            record.value(f"labels {k}", sorted(labels & known))
+            for level in (tf.RunOptions.NO_TRACE, tf.RunOptions.SOFTWARE_TRACE, tf.RunOptions.HARDWARE_TRACE):
+                meta = tf.RunMetadata()
+                value = sess.run(y, {x: [[1.0] * 4] * 4}, tf.RunOptions(trace_level=level), meta)
+                record.value(f"level {level} {k}", [value, bool(meta.step_stats.dev_stats)])
+            meta = tf.RunMetadata()
+            record.value(f"only metadata {k}", [sess.run(y, {x: [[1.0] * 4] * 4}, run_metadata=meta), str(meta)])
+            record.value(f"plain {k}", sess.run(y, {x: [[float(k)] * 4] * 4}))
+    record.graph("graph")
+
+
+def program_timeout(record):
+    queue = tf.FIFOQueue(2, tf.int32, name="queue")
+    take = queue.dequeue(name="take")
+    put = queue.enqueue(7)
+    with tf.Session() as sess:
+        for k in range(4):
+            with record.error(f"deadline {k}"):
+                sess.run(take, options=tf.RunOptions(timeout_in_ms=40))
+            sess.run(put)
+            record.value(f"took {k}", sess.run(take, options=tf.RunOptions(timeout_in_ms=20000)))
+    with tf.Session(config=tf.ConfigProto(operation_timeout_in_ms=40)) as sess:
+        for k in range(4):
+            with record.error(f"session deadline {k}"):
+                sess.run(take)
+            sess.run(put)
+            record.value(f"session took {k}", sess.run(take))
+
+
+def program_options(record):
+    x = tf.placeholder(tf.float32, [2], name="x")
+    y = tf.reduce_sum(x * 2.0)
+    config_ = tf.ConfigProto(inter_op_parallelism_threads=2, session_inter_op_thread_pool=[{"num_threads": 2}, {}])
+    with tf.Session(config=config_) as sess:
+        for k in range(6):
+            for options in (
+                tf.RunOptions(inter_op_thread_pool=1),
+                tf.RunOptions(inter_op_thread_pool=-1),
+                tf.RunOptions(report_tensor_allocations_upon_oom=True),
+                tf.RunOptions(experimental={"use_run_handler_pool": True}),
+            ):
+                record.value(f"{options} {k}", sess.run(y, {x: [k, 1]}, options))
+        with record.error("no such pool"):
+            sess.run(y, {x: [1, 1]}, tf.RunOptions(inter_op_thread_pool=9))
+        with record.error("no options"):
+            sess.run(y, {x: [1, 1]}, options="wrong")
+
+
+def program_cost_model(record):
+    x = tf.placeholder(tf.float32, [8, 8], name="x")
+    y = tf.matmul(x, x, name="y")
+    options = tf.GraphOptions(build_cost_model=1)
+    with tf.Session(config=tf.ConfigProto(graph_options=options)) as sess:
+        for k in range(6):
+            meta = tf.RunMetadata()
+            record.value(f"{k}", sess.run(y, {x: [[float(k)] * 8] * 8}, run_metadata=meta))
+            names = {n.name for n in meta.cost_graph.node if "/_" not in n.name and not n.name.startswith("_")}
+            record.value(f"costs {k}", sorted(names & {"x", "y"}))
