@@ -48,6 +48,8 @@ def strategy(message: runtime_pb2.Activate) -> LiveStrategy:
         raise MalformedStrategyError(f"strategy {wire.id}: {len(wire.op)} ops but {len(wire.device)} devices")
     if wire.priority and len(wire.priority) != len(wire.op):
         raise MalformedStrategyError(f"strategy {wire.id}: {len(wire.op)} ops but {len(wire.priority)} priorities")
+    if wire.seconds and len(wire.seconds) != len(wire.op):
+        raise MalformedStrategyError(f"strategy {wire.id}: {len(wire.op)} ops but {len(wire.seconds)} durations")
     names = list(wire.devices)
     if any(index >= len(names) for index in wire.device):
         raise MalformedStrategyError(f"strategy {wire.id}: a device index is beyond its {len(names)} devices")
@@ -55,6 +57,7 @@ def strategy(message: runtime_pb2.Activate) -> LiveStrategy:
         id=wire.id,
         placement={op: names[index] for op, index in zip(wire.op, wire.device, strict=True)},
         priority=dict(zip(wire.op, wire.priority, strict=True)) if wire.priority else {},
+        seconds=dict(zip(wire.op, wire.seconds, strict=True)) if wire.seconds else {},
         splits=tuple(Split(split.op, split.axis, split.parts, tuple(split.device), tuple(split.weight)) for split in wire.splits),
         order=_ORDER.get(wire.order, Order.NONE) if wire.priority else Order.NONE,
         replicate=wire.replicate,

@@ -45,6 +45,7 @@ class LiveStrategy:
     id: str
     placement: Mapping[str, str]
     priority: Mapping[str, int] = field(default_factory=dict)
+    seconds: Mapping[str, float] = field(default_factory=dict)  # what ops are expected to take where they are put; empty: not known
     splits: tuple[Split, ...] = ()
     order: Order = Order.NONE
     replicate: bool = False

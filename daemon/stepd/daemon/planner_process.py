@@ -68,6 +68,7 @@ def answer(request: Any, out: BinaryIO) -> None:
                 "kind": "problem",
                 "ops": list(problem.op_names),
                 "devices": [device.name for device in problem.devices],
+                "seconds": problem.seconds,
                 "pinned": np.isfinite(problem.seconds).sum(axis=1) == 1,
                 "model_error": calibration.error,
                 "factor": calibration.factor,

@@ -110,6 +110,7 @@ class Strategy(google.protobuf.message.Message):
     PREDICTED_STEP_SECONDS_FIELD_NUMBER: builtins.int
     PREDICTED_PEAK_BYTES_FIELD_NUMBER: builtins.int
     LOWER_BOUND_SECONDS_FIELD_NUMBER: builtins.int
+    SECONDS_FIELD_NUMBER: builtins.int
     PLANNER_FIELD_NUMBER: builtins.int
     id: builtins.str
     """content hash, hex"""
@@ -140,6 +141,10 @@ class Strategy(google.protobuf.message.Message):
     def predicted_peak_bytes(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.int]:
         """a device of `devices`"""
 
+    @property
+    def seconds(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.float]:
+        """what op[i] is expected to take on its device; empty: not known"""
+
     def __init__(
         self,
         *,
@@ -155,8 +160,9 @@ class Strategy(google.protobuf.message.Message):
         predicted_step_seconds: builtins.float = ...,
         predicted_peak_bytes: collections.abc.Iterable[builtins.int] | None = ...,
         lower_bound_seconds: builtins.float = ...,
+        seconds: collections.abc.Iterable[builtins.float] | None = ...,
         planner: builtins.str = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["device", b"device", "devices", b"devices", "graph_fingerprint", b"graph_fingerprint", "id", b"id", "lower_bound_seconds", b"lower_bound_seconds", "op", b"op", "order", b"order", "planner", b"planner", "predicted_peak_bytes", b"predicted_peak_bytes", "predicted_step_seconds", b"predicted_step_seconds", "priority", b"priority", "replicate", b"replicate", "splits", b"splits"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["device", b"device", "devices", b"devices", "graph_fingerprint", b"graph_fingerprint", "id", b"id", "lower_bound_seconds", b"lower_bound_seconds", "op", b"op", "order", b"order", "planner", b"planner", "predicted_peak_bytes", b"predicted_peak_bytes", "predicted_step_seconds", b"predicted_step_seconds", "priority", b"priority", "replicate", b"replicate", "seconds", b"seconds", "splits", b"splits"]) -> None: ...
 
 global___Strategy = Strategy

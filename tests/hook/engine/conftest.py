@@ -59,6 +59,10 @@ class Reply:
     def came(self) -> bool:
         return self._came.is_set()
 
+    def pause(self) -> None:
+        """Let the engine's thread work."""
+        self._came.wait(0.01)
+
     def wait(self) -> Any:
         assert self._came.wait(60), "no outcome"
         return self.outcome
@@ -83,6 +87,12 @@ def hooked() -> Iterator[Callable[..., Listener]]:
 @pytest.fixture
 def reply() -> Reply:
     return Reply()
+
+
+@pytest.fixture
+def replies() -> type[Reply]:
+    """For tests with more than one request."""
+    return Reply
 
 
 @pytest.fixture

@@ -5,40 +5,65 @@ It must not know when or why one switches.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterable
 from typing import Any
 
 from tensorflow.core.framework import graph_pb2
 
 from stepd.hook.engine import capi
+from stepd.hook.engine.classify import Classes
 from stepd.hook.engine.copy import copied_nodes
+from stepd.hook.engine.devices import Devices
 from stepd.hook.engine.graphview import GraphView
 from stepd.hook.engine.homes import Homes
 from stepd.hook.engine.kinds import Kind, Route
 from stepd.hook.engine.mirror import Mirror
-from stepd.hook.engine.plan import Plan
+from stepd.hook.engine.plan import Plan, ordered
+from stepd.hook.order import control
+from stepd.hook.order.planning import NO_ORDER, still_possible
+from stepd.hook.order.steps import executed
 
 
 class Copy:
     """Representations of the changed ops of one plan. Grows as step kinds need more of it; the caller holds the engine's lock."""
 
-    def __init__(self, plan: Plan, mirror: Mirror, homes: Homes, new_prefix: Callable[[], str]) -> None:
+    def __init__(
+        self, plan: Plan, mirror: Mirror, homes: Homes, new_prefix: Callable[[], str], devices: Devices | None = None
+    ) -> None:
         self.plan = plan
         self._mirror = mirror
         self._homes = homes
         self._new_prefix = new_prefix
+        self._devices = devices
+        # For step kinds that the edges of an order would drag ops into: the same without an order.
+        self._unordered: Copy | None = None
         self._operations: dict[str, Any] = {}
         self._here: dict[str, str] = {}
 
     def __len__(self) -> int:
-        return len(self._operations)
+        return len(self._operations) + (len(self._unordered) if self._unordered is not None else 0)
+
+    def serving(self, kind: Kind, view: GraphView) -> Copy:
+        """Where a step of `kind` runs: on this copy, or on one without the order where that would change what it executes."""
+        if not self.plan.order.edges:
+            return self
+        if not kind.in_parts and control.serves(self.plan.order.edges, executed(view, kind.step)):
+            return self
+        if self._unordered is None:
+            plan = ordered(self.plan, NO_ORDER, view)
+            self._unordered = Copy(plan, self._mirror, self._homes, self._new_prefix, self._devices)
+        return self._unordered
 
     def name_of(self, op: str) -> str:
         """The mirror's name for a user op under this copy."""
         return self._here_names().get(op, op)
 
-    def adopt(self, plan: Plan) -> bool:
-        """Go on under the plan as it is for an extended graph; False when what was copied contradicts it."""
+    def adopt(self, plan: Plan, view: GraphView, classes: Classes) -> bool:
+        """Go on under the plan as it is for an extended graph; False when what was copied contradicts it. The order is kept."""
+        if self._unordered is not None and not self._unordered.adopt(plan, view, classes):
+            return False
+        plan = ordered(plan, still_possible(self.plan.order, classes), view)
         for name in self._operations:
             if name not in plan.changed or plan.device_of.get(name) != self.plan.device_of.get(name):
                 return False
@@ -57,15 +82,20 @@ class Copy:
         missing = [name for name in missing if name not in self.plan.variables]
         if not missing:
             return []
-        nodes = copied_nodes(view, missing, self._here_names(), self._new_prefix(), self.plan.device_of)
+        edges, device = self.plan.order.edges, functools.partial(self._device, view)
+        nodes = copied_nodes(view, missing, self._here_names(), self._new_prefix(), self.plan.device_of, edges, device)
         graph = graph_pb2.GraphDef(node=nodes)
         graph.versions.CopyFrom(self._mirror.user_graph.graph_def_versions)
         tensors, controls = self._outside(view, missing)
         wanted = [node.name for node in nodes]
         made = capi.import_graph_def(self._mirror.graph, graph.SerializeToString(), tensors, controls, wanted)
-        for name, here, operation in zip(missing, wanted, made, strict=True):
+        for name, here, operation in zip(missing, wanted, made, strict=False):  # what ties an order comes behind the copies
             self._operations[name], self._here[name] = operation, here
         return made
+
+    def _device(self, view: GraphView, name: str) -> str:
+        found = self.plan.device_of.get(name)
+        return found if found or self._devices is None else self._devices.home(view.nodes[name])
 
     def _here_names(self) -> dict[str, str]:
         aliases = {name: here for name, (here, _) in self._mirror.aliases.items()}

@@ -6,13 +6,15 @@ returns; it must not know sessions, and nothing here touches the original nodes.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any
 
 from tensorflow.core.framework import node_def_pb2
 
 from stepd.hook.engine.graphview import GraphView, Node
 from stepd.hook.engine.names import copy_name
+from stepd.hook.order import control
+from stepd.hook.order.edges import Edge
 
 _COLOCATION = "_class"
 
@@ -23,18 +25,22 @@ def copied_nodes(
     here: Mapping[str, str],
     mark: str,
     device_of: Mapping[str, str],
+    edges: Iterable[Edge] = (),
+    device: Callable[[str], str] = str,
 ) -> list[node_def_pb2.NodeDef]:
-    """NodeDefs of a copy of `names`, named by `mark`.
+    """NodeDefs of a copy of `names`, named by `mark`, in their order; behind them those that tie the `edges` of an order.
 
     `here` names the mirror's node for user ops that are not copied now (missing: the op's own name). `device_of` gives the device
-    of ops that the strategy moves; the others keep the device that the user asked for.
+    of ops that the strategy moves; the others keep the device that the user asked for. `device` gives the device of any op.
     """
     inside = set(names)
 
     def represented(name: str) -> str:
         return copy_name(name, mark) if name in inside else here.get(name, name)
 
-    return [_copied(view.nodes[name], represented, device_of) for name in names]
+    order = list(names)
+    nodes = [_copied(view.nodes[name], represented, device_of) for name in order]
+    return control.with_edges(nodes, order, view, edges, device, mark)
 
 
 def _copied(node: Node, represented: Any, moved: Mapping[str, str]) -> node_def_pb2.NodeDef:

@@ -28,7 +28,7 @@ class Kind:
     `route` None means: the user's own handles. `epoch` is the engine's epoch for which `route` was made.
     """
 
-    __slots__ = ("epoch", "feeds", "fetches", "ran_on", "route", "runs", "seconds", "step", "targets", "waited")
+    __slots__ = ("epoch", "feeds", "fetches", "in_parts", "ran_on", "route", "runs", "seconds", "step", "targets", "waited")
 
     def __init__(self, step: StepKind, key: tuple[tuple[Any, ...], tuple[Any, ...], tuple[Any, ...]]) -> None:
         self.step = step
@@ -37,6 +37,8 @@ class Kind:
         self.epoch = -1
         self.ran_on: str | None = None
         self.runs = 0
+        # Is it fed bit by bit, or otherwise than its feeds say? Then no op may wait for anything but its inputs.
+        self.in_parts = False
         self.waited = False  # did the run that began last wait for a switch?
         self.seconds = 0.0  # of the last run
 

@@ -6,24 +6,27 @@ Pure. It must not know sessions.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from stepd.hook.engine import rules
 from stepd.hook.engine.classify import Classes
 from stepd.hook.engine.devices import Devices
 from stepd.hook.engine.graphview import GraphView
 from stepd.hook.model import LiveStrategy, NotHonoured
+from stepd.hook.order.planning import NO_ORDER, OrderPlan
 
 
 @dataclass(frozen=True)
 class Plan:
-    """`device_of`: ops that leave their home (variables included). `changed`: those and everything that needs them."""
+    """`device_of`: ops that leave their home (variables included). `changed`: those, those that are ordered, and everything that
+    needs them."""
 
     strategy: LiveStrategy
     device_of: Mapping[str, str]
     variables: Mapping[str, str]
     changed: frozenset[str]
     refused: tuple[NotHonoured, ...]
+    order: OrderPlan = NO_ORDER
 
 
 def resolve(strategy: LiveStrategy, view: GraphView, classes: Classes, devices: Devices) -> Plan:
@@ -52,6 +55,12 @@ def resolve(strategy: LiveStrategy, view: GraphView, classes: Classes, devices: 
     variables = {name: device for name, device in device_of.items() if view.nodes[name].op in rules.VARIABLES}
     changed = frozenset(view.descendants(device_of))
     return Plan(strategy, device_of, variables, changed, tuple(refused))
+
+
+def ordered(plan: Plan, order: OrderPlan, view: GraphView) -> Plan:
+    """`plan` with its ops in order."""
+    changed = frozenset(view.descendants([*plan.device_of, *order.seeds()]))
+    return replace(plan, order=order, changed=changed)
 
 
 def _constants_follow(view: GraphView, device_of: dict[str, str]) -> None:

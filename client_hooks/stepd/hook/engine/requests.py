@@ -96,6 +96,7 @@ def switch(engine: SessionEngine, strategy: LiveStrategy, way: Way, done: Done) 
         prepare_seconds=prepared,
         wait_seconds=waited,
         why_this_way=why,
+        order_in_force=copy.plan.order.said,
     )
     engine.verify_next_run(Verification(copy, outcome, done))
 

@@ -30,6 +30,7 @@ from stepd.hook.engine.switcher import Switcher, SwitchRefusedError
 from stepd.hook.engine.worker import worker
 from stepd.hook.log import logger as log
 from stepd.hook.model import GraphDescription, LiveStrategy, SessionDevice, SwitchOutcome, Way
+from stepd.hook.order.planning import Ordering, pools
 from stepd.hook.ports import ObserverPort, RunRecord
 
 _numbers = itertools.count(1)
@@ -235,11 +236,13 @@ class SessionEngine:
             record = RunRecord(kind.step, strategy, begin, kind.seconds, False, None, switched, first, error, ())
             self.tell("run_finished", record)
 
-    def name_here(self, name: str) -> str:
-        """The mirror's name for a user's "op" or "op:0" under what is in force."""
+    def name_here(self, name: str, kind: Kind) -> str:
+        """The mirror's name for a user's "op" or "op:0" under what is in force, in a step of `kind`."""
         op, colon, index = name.partition(":")
         live = self._switcher.live if self._switcher is not None else None
-        return (live.name_of(op) if live is not None else self.mirror.name_here(op)) + colon + index
+        if live is None or self._switcher is None:
+            return self.mirror.name_here(op) + colon + index
+        return live.serving(kind, self._switcher.view()).name_of(op) + colon + index
 
     def close(self) -> None:
         """The session is closing: nothing of the engine may touch it afterwards."""
@@ -327,11 +330,21 @@ class SessionEngine:
                 devices = Devices(self.devices(), self.settings.user_devices, self.mirror.placer is not None)
                 direct = not self.target and self.mirror.placer is None
                 self._switcher = Switcher(self.mirror, devices, bool(self.target), direct, self.settings.copies)
+                self._switcher.ordering = Ordering(self.settings.order, pools(devices, self._threads() if direct else 0))
+                self._switcher.other_kinds = self.callables.kinds
                 # Routes that were made for another switcher must not be taken for this one's.
                 self._set_epoch(self.epoch + 1)
                 self._switcher.epoch = self.epoch
                 self._switcher.on_epoch = self._set_epoch
             return self._switcher
+
+    def _threads(self) -> int:
+        """How many ops of CPU devices a direct session runs at once."""
+        config = self.session_options[1]
+        asked = config.inter_op_parallelism_threads if config is not None else 0
+        for pool in list(config.session_inter_op_thread_pool)[:1] if config is not None else ():
+            asked = pool.num_threads
+        return asked if asked > 0 else len(os.sched_getaffinity(0))
 
     def _set_epoch(self, epoch: int) -> None:
         """What is in force has changed; called while the runs that this concerns are held back."""

@@ -39,6 +39,7 @@ class Callables:
         proto = config_pb2.CallableOptions.FromString(capi.buffer_bytes(options))
         handle = capi.make_callable(self._engine.raw, options)
         kind = Kind(step_kind(list(proto.feed), list(proto.fetch), [*proto.target]), ((), (), ()))
+        kind.in_parts = bool(proto.tensor_connection)
         number = next(self._numbers)
         self._engine.kinds.uncertain.add(kind.step)
         self._by_handle[number] = _Callable(kind, proto, self._engine.raw, {-1: handle})
@@ -68,14 +69,18 @@ class Callables:
             if epoch not in known.handles:
                 for old in [e for e in known.handles if e != -1]:
                     capi.release_callable(engine.raw, known.handles.pop(old))
-                with capi.buffer(self._mapped(known.options).SerializeToString()) as options:
+                with capi.buffer(self._mapped(known.options, known.kind).SerializeToString()) as options:
                     known.handles[epoch] = capi.make_callable(engine.raw, options)
             return known.handles[epoch]
 
-    def _mapped(self, options: config_pb2.CallableOptions) -> config_pb2.CallableOptions:
+    def kinds(self) -> list[Kind]:
+        """Those of callables that ran more than once."""
+        return [known.kind for known in list(self._by_handle.values()) if known.kind.runs > 1]
+
+    def _mapped(self, options: config_pb2.CallableOptions, kind: Kind) -> config_pb2.CallableOptions:
         made = config_pb2.CallableOptions()
         made.CopyFrom(options)
-        here = self._engine.name_here
+        here = functools.partial(self._engine.name_here, kind=kind)
         for repeated in (made.feed, made.fetch, made.target):
             repeated[:] = [here(name) for name in repeated]
         for connection in made.tensor_connection:
@@ -112,6 +117,8 @@ class PartialRuns:
         engine = self._engine
         kind = engine.kinds.get((tuple(fetches), tuple(targets), tuple(feeds)))
         engine.kinds.uncertain.add(kind.step)
+        if not kind.in_parts:
+            kind.in_parts, kind.epoch = True, -1
         route = engine.enter(kind)
         try:
             if route is None:

@@ -19,8 +19,9 @@ from stepd.hook.engine.graphview import GraphView, split_input
 from stepd.hook.engine.homes import Homes
 from stepd.hook.engine.kinds import Kind, Route
 from stepd.hook.engine.mirror import Mirror
-from stepd.hook.engine.plan import Plan, resolve
+from stepd.hook.engine.plan import Plan, ordered, resolve
 from stepd.hook.model import LiveStrategy
+from stepd.hook.order.planning import Ordering
 
 NO_PLAN = Plan(LiveStrategy("", {}), {}, {}, frozenset(), ())
 
@@ -49,6 +50,9 @@ class Switcher:
         self.homes = Homes(mirror)
         self.on_epoch: Callable[[int], None] = lambda epoch: None
         self.kept: dict[str, Copy] = {}
+        self.ordering = Ordering()
+        # Step kinds that nobody prepares for, but that an order must not disturb.
+        self.other_kinds: Callable[[], Sequence[Kind]] = tuple
         self.made = 0
         self._busy: dict[str, str] = {}
         self._seen_busy: dict[str, str] = {}
@@ -103,22 +107,24 @@ class Switcher:
 
     def prepare(self, session: Any, strategy: LiveStrategy, kinds: Collection[Kind]) -> Copy:
         """A copy that serves `kinds`, imported and placed. Raises SwitchRefusedError."""
-        copy = self._copy(strategy)
+        copy = self._copy(strategy, kinds)
         moves = self.homes.to_move(copy.plan.variables)
         self._extend(session, self.homes.prepare(self.view(), moves, self.new_prefix()))
         needed = self.view().ancestors(name for kind in kinds for name in names_of(kind))
         self._extend(session, copy.grow(self.view(), needed))
         if self.can_build:
             for kind in kinds:
+                if copy.serving(kind, self.view()) is not copy:
+                    continue
                 route = copy.route(kind)
                 capi.build_executors(session, list(route.feeds.values()), route.fetches, route.targets)
         return copy
 
-    def _copy(self, strategy: LiveStrategy) -> Copy:
+    def _copy(self, strategy: LiveStrategy, kinds: Collection[Kind]) -> Copy:
         """The copy that was made for this strategy before, while it fits the graph; else a new one."""
         plan = self.resolve(strategy)
         kept = self.kept.get(strategy.id)
-        if kept is not None and kept.adopt(plan):
+        if kept is not None and kept.adopt(plan, self.view(), self.classes()):
             return kept
         if self.made >= self._most_copies:
             raise SwitchRefusedError(
@@ -126,7 +132,10 @@ class Switcher:
                 "only a restart of the session can free them"
             )
         self.made += 1
-        self.kept[strategy.id] = Copy(plan, self.mirror, self.homes, self.new_prefix)
+        steps = [kind.step for kind in (*kinds, *self.other_kinds()) if not kind.in_parts]
+        order = self.ordering.plan(strategy, self.view(), self.classes(), self.devices, plan.device_of, steps)
+        plan = ordered(plan, order, self.view())
+        self.kept[strategy.id] = Copy(plan, self.mirror, self.homes, self.new_prefix, self.devices)
         return self.kept[strategy.id]
 
     def _extend(self, session: Any, new: Sequence[Any]) -> None:
@@ -218,13 +227,14 @@ class Switcher:
         if self.live is not None:
             if self._version != self.mirror.version:
                 self._adopt_extended_graph(copy)
+            copy = copy.serving(kind, self.view())
             new = copy.grow(self.view(), self.view().ancestors(names_of(kind)))
             if new:
                 self._extend(session, new)
         return copy.route(kind)
 
     def _adopt_extended_graph(self, copy: Copy) -> None:
-        if not copy.adopt(self.resolve(copy.plan.strategy)):
+        if not copy.adopt(self.resolve(copy.plan.strategy), self.view(), self.classes()):
             raise SwitchRefusedError("ops that the program added since need the original of what was copied")
 
 

@@ -23,6 +23,7 @@ def from_candidate(problem: Mapping[str, Any], candidate: Mapping[str, Any], fin
     move.
     """
     moves = [i for i, pinned in enumerate(problem["pinned"].tolist()) if not pinned]
+    seconds = problem["seconds"]
     names, placement, priority = (
         problem["ops"],
         candidate["placement"].tolist(),
@@ -34,6 +35,7 @@ def from_candidate(problem: Mapping[str, Any], candidate: Mapping[str, Any], fin
         op=[names[i] for i in moves],
         device=[placement[i] for i in moves],
         priority=[priority[i] for i in moves] if order != "none" else [],
+        seconds=[seconds[i, placement[i]] for i in moves] if order != "none" else [],
         order=ORDERS[order],
         predicted_step_seconds=candidate["seconds"],
         predicted_peak_bytes=candidate["peak_bytes"],

@@ -1,0 +1,78 @@
+"""Under which conditions an op of a graph with v1 control flow runs. Pure.
+
+A dead op makes the ops dead that have a control edge from it, and an edge into a loop's body is another edge in every iteration. So
+an order edge may only lie between ops outside of all loops, from an op that runs under no more conditions than the other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from stepd.hook.engine.graphview import GraphView
+
+# (Switch's predicate, output taken): all of them must hold.
+Conditions = frozenset[tuple[str, int]]
+NONE: Conditions = frozenset()
+
+_ENTER = frozenset({"Enter", "RefEnter"})
+_EXIT = frozenset({"Exit", "RefExit"})
+_SWITCH = frozenset({"Switch", "RefSwitch"})
+_MERGE = frozenset({"Merge", "RefMerge"})
+_UNKNOWN = frozenset({"_SwitchN", "_XlaMerge", "RefSelect"})
+
+
+def conditions(view: GraphView, order: Iterable[str]) -> dict[str, Conditions | None]:
+    """Conditions of the ops of `order` (each after what it needs); None inside of loops and where nothing can be said."""
+    loops: dict[str, tuple[str, ...]] = {}  # the loops around each op, the outermost first
+    found: dict[str, Conditions | None] = {}
+    entered: dict[str, Conditions | None] = {}  # by the outermost loop: under what conditions all its inputs are there
+    for name in order:
+        node = view.nodes[name]
+        above = [_of_input(view, found, source, index) for source, index in node.inputs if source in found]
+        around = max((_loops_after(view, loops, source) for source, _ in node.inputs if source in found), key=len, default=())
+        if node.op in _ENTER:
+            loop = node.proto.attr["frame_name"].s.decode()
+            if not around:
+                entered[loop] = _all([entered.get(loop, NONE), *above])
+            loops[name], found[name] = (*around, loop), None
+            continue
+        loops[name] = around
+        if not around:
+            found[name] = _merged(above) if node.op in _MERGE else None if node.op in _UNKNOWN else _all(above)
+        elif node.op in _EXIT and len(around) == 1:
+            found[name] = entered[around[0]]
+        else:
+            found[name] = None
+    return found
+
+
+def _loops_after(view: GraphView, loops: Mapping[str, tuple[str, ...]], source: str) -> tuple[str, ...]:
+    """The loops around the outputs of `source`."""
+    return loops[source][:-1] if view.nodes[source].op in _EXIT else loops[source]
+
+
+def _of_input(view: GraphView, found: Mapping[str, Conditions | None], source: str, index: int) -> Conditions | None:
+    """What must hold for an input to be alive."""
+    node, held = view.nodes[source], found[source]
+    if held is None or node.op not in _SWITCH or index < 0:
+        return held
+    predicate, output = node.inputs[1]
+    return held | {(f"{predicate}:{output}", index)}
+
+
+def _all(inputs: list[Conditions | None]) -> Conditions | None:
+    if any(held is None for held in inputs):
+        return None
+    return frozenset[tuple[str, int]]().union(*(held for held in inputs if held is not None))
+
+
+def _merged(inputs: list[Conditions | None]) -> Conditions | None:
+    """Of a Merge: the two branches of one condition together are always there; of anything else nothing is known."""
+    if len(inputs) != 2 or inputs[0] is None or inputs[1] is None:
+        return None
+    one, other = inputs[0] - inputs[1], inputs[1] - inputs[0]
+    if len(one) == len(other) == 1:
+        (left,), (right,) = one, other
+        if left[0] == right[0] and {left[1], right[1]} == {0, 1}:
+            return inputs[0] & inputs[1]
+    return None

@@ -1,0 +1,79 @@
+"""Puts order edges into the NodeDefs of a copy. Pure; composed with whatever else rewrites a copy (engine/copy.py).
+
+It must not know how the edges were chosen.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Sequence
+
+from tensorflow.core.framework import node_def_pb2
+
+from stepd.hook.engine.graphview import GraphView, output_types, split_input
+from stepd.hook.engine.names import copy_name
+from stepd.hook.order.edges import Edge
+
+
+def with_edges(
+    nodes: Sequence[node_def_pb2.NodeDef],
+    copied: Sequence[str],
+    view: GraphView,
+    edges: Iterable[Edge],
+    device_of: Callable[[str], str],
+    mark: str,
+) -> list[node_def_pb2.NodeDef]:
+    """`nodes`, the copies (named by `mark`) of the user's ops `copied`, changed in place; behind them the nodes that tie the edges.
+
+    Edges of which not all ops are in this copy are left out. `device_of`: where a user's op runs.
+    """
+    made = dict(zip(copied, nodes, strict=True))
+    here = [edge for edge in edges if edge.before in made and edge.after in made and _tied_ops(edge) <= made.keys()]
+    new: list[node_def_pb2.NodeDef] = []
+    tapped: dict[tuple[str, int], str] = {}
+    for edge in here:  # first all taps: a gate may come behind one on the same input
+        tap = edge.tie.tap
+        if tap is not None and tap not in tapped:
+            name = _unused(edge.tie.signal, mark, len(tapped), 0)
+            new.append(_between(made[tap[0]], tap[1], name, view, edge.tie.signal, device_of(edge.tie.signal)))
+            tapped[tap] = name
+    gates: dict[tuple[str, int], node_def_pb2.NodeDef] = {}
+    for edge in here:
+        waiting, position = made[edge.after], edge.tie.gate
+        if position >= 0:
+            if (edge.after, position) not in gates:
+                source = view.nodes[edge.after].inputs[position][0]
+                gate = _between(waiting, position, _unused(edge.after, mark, len(gates), 1), view, source, device_of(edge.after))
+                gates[edge.after, position] = gate
+                new.append(gate)
+            waiting = gates[edge.after, position]
+        signal = tapped[edge.tie.tap] if edge.tie.tap is not None else made[edge.tie.signal].name
+        if f"^{signal}" not in waiting.input:
+            waiting.input.append(f"^{signal}")
+    return [*nodes, *new]
+
+
+def _tied_ops(edge: Edge) -> set[str]:
+    return {edge.tie.signal} | ({edge.tie.tap[0]} if edge.tie.tap is not None else set())
+
+
+def _unused(name: str, mark: str, number: int, kind: int) -> str:
+    """A name that reads as `name` where the hook's marks are taken out, beside which it also sorts."""
+    return copy_name(copy_name(name, mark), f"stepd_{2 * number + kind}")
+
+
+def _between(
+    reader: node_def_pb2.NodeDef, position: int, name: str, view: GraphView, source: str, device: str
+) -> node_def_pb2.NodeDef:
+    """A new node on one input of `reader`, whose value comes from the user's op `source`, that hands it on unchanged."""
+    node = node_def_pb2.NodeDef(name=name, op="PlaceholderWithDefault", device=device)
+    _, index = split_input(reader.input[position])
+    node.input.append(reader.input[position])
+    node.attr["dtype"].type = output_types(view.nodes[source].proto)[index]
+    node.attr["shape"].shape.unknown_rank = True
+    reader.input[position] = name
+    return node
+
+
+def serves(edges: Iterable[Edge], executed: Collection[str]) -> bool:
+    """Whether a step that executes just these ops can run where `edges` lie: none may drag an op into it."""
+    return all(edge.after not in executed or (edge.before in executed and edge.tie.signal in executed) for edge in edges)

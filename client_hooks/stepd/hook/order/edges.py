@@ -1,0 +1,198 @@
+"""Which control edges a strategy's order needs: few, harmless to every step kind, and acyclic over all devices. Pure.
+
+An edge is chosen between two costly ops of one device of which the second, in a list schedule by the strategy's priorities, was
+kept waiting by the first. Everything else stays free. How an edge is tied into a copy: `ties`.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from stepd.hook.engine import rules
+from stepd.hook.engine.classify import Classes
+from stepd.hook.engine.graphview import GraphView, function_attrs, is_stateful, output_types
+from stepd.hook.order import ties
+from stepd.hook.order.conditions import Conditions, conditions
+from stepd.hook.order.schedule import Pool, Schedule, schedule
+from stepd.hook.order.steps import executed, memberships
+from stepd.hook.order.ties import Tie, tie
+from stepd.hook.order.waits import waits
+from stepd.hook.order.walk import needs, sorted_by_needs
+from stepd.hook.ports import StepKind
+
+# Ops that take less than this share of their device's time, or less than so many seconds, are left to the runtime.
+COSTLY_SHARE = 0.002
+COSTLY_SECONDS = 20e-6
+# So many ops back is looked for one that an edge may come from.
+_LOOK_BACK = 32
+# Ops that compute next to nothing, where no strategy says what ops cost.
+_CHEAP = frozenset({
+    "Const", "Identity", "IdentityN", "NoOp", "Placeholder", "PlaceholderWithDefault", "Reshape", "Shape", "ShapeN", "Size",
+    "Rank", "Squeeze", "ExpandDims", "StopGradient", "PreventGradient", "StridedSlice", "Pack", "Cast", "Fill", "Range",
+    "BroadcastGradientArgs", "ConcatOffset", "InvertPermutation", "ZerosLike", "OnesLike", "ReadVariableOp", "VarHandleOp",
+    "VariableV2", "Variable", "VarIsInitializedOp", "VariableShape", "ControlTrigger",
+})  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Edge:
+    """`after` does not begin before `before` has run; `tie` says by which nodes this is done."""
+
+    before: str
+    after: str
+    tie: Tie
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What a strategy says of order. `seconds`: of the ops that it knows; empty: every op that computes counts alike."""
+
+    priority: Mapping[str, int]
+    seconds: Mapping[str, float]
+
+
+def order_edges(
+    view: GraphView,
+    classes: Classes,
+    kinds: Sequence[StepKind],
+    wanted: Wanted,
+    device_of: Mapping[str, str],
+    pool_of_device: Mapping[str, Pool],
+) -> tuple[Edge, ...]:
+    """The edges for steps of `kinds`. `device_of`: where each op of the graph is; devices without a pool are left alone.
+
+    The edges of a kind that would close a cycle with those of another are left out.
+    """
+    steps = [executed(view, kind) for kind in kinds]
+    members = memberships(steps)
+    needed = needs(view, members.keys())
+    chosen: list[Edge] = []
+    for step in sorted(steps, key=lambda step: -sum(wanted.seconds.get(name, 0.0) for name in step)):
+        more = _edges_of_step(view, classes, step, members, wanted, device_of, pool_of_device, {edge.after for edge in chosen})
+        if is_acyclic(needed, [*chosen, *more]):
+            chosen += more
+    return tuple(chosen)
+
+
+def is_acyclic(needed: Mapping[str, Collection[str]], edges: Iterable[Edge]) -> bool:
+    """The proof: the whole graph, all devices, with all edges between what signals and what waits, can be sorted."""
+    return sorted_by_needs(needed, [(edge.tie.signal, edge.after) for edge in edges]) is not None
+
+
+def _edges_of_step(
+    view: GraphView,
+    classes: Classes,
+    step: frozenset[str],
+    members: Mapping[str, int],
+    wanted: Wanted,
+    device_of: Mapping[str, str],
+    pool_of_device: Mapping[str, Pool],
+    done: Collection[str],
+) -> list[Edge]:
+    needed = needs(view, step)
+    order = sorted_by_needs(needed)
+    if order is None:
+        return []
+    pool_of = {name: pool for name in order if (pool := pool_of_device.get(device_of[name])) is not None}
+    seconds = {name: s for name in pool_of if (s := _seconds(view, name, wanted)) > 0.0}
+    plan = schedule(needed, pool_of, seconds, wanted.priority)
+    held = conditions(view, order)
+    ends = _ends(view, classes, seconds, wanted, held, device_of)
+    waiting, behind = waits(view, order, needed, device_of), _behind(order, needed, ends)
+    finder = _Finder(view, classes, members, device_of, held, waiting, behind, ends)
+    edges = []
+    for after in sorted(ends, key=lambda name: plan.start[name]):
+        if after not in done:
+            edge = finder.edge_to(after, plan, wanted.priority)
+            if edge is not None:
+                edges.append(edge)
+    return edges
+
+
+def _seconds(view: GraphView, name: str, wanted: Wanted) -> float:
+    if wanted.seconds:
+        return wanted.seconds.get(name, 0.0)
+    node = view.nodes[name]
+    if node.op in _CHEAP or node.op in rules.CONTROL_FLOW:
+        return 0.0
+    return 1.0 if any(dtype % 100 in ties.FLOATS for dtype in output_types(node.proto)) else 0.0  # the others compute shapes
+
+
+def _ends(
+    view: GraphView,
+    classes: Classes,
+    seconds: Mapping[str, float],
+    wanted: Wanted,
+    held: Mapping[str, Conditions | None],
+    device_of: Mapping[str, str],
+) -> dict[str, int]:
+    """Ops that an edge may begin or end at, numbered: costly, of known priority, copied with the step, no state, no functions."""
+    total: dict[str, float] = {}
+    for name, cost in seconds.items():
+        total[device_of[name]] = total.get(device_of[name], 0.0) + cost
+    found: dict[str, int] = {}
+    for name, cost in seconds.items():
+        node = view.nodes[name]
+        if (
+            name in wanted.priority
+            and (not wanted.seconds or cost >= max(COSTLY_SECONDS, COSTLY_SHARE * total[device_of[name]]))
+            and name not in classes.held
+            and held[name] is not None
+            and node.op not in rules.CONTROL_FLOW
+            and not is_stateful(node.op)
+            and not function_attrs(node.op)
+        ):
+            found[name] = len(found)
+    return found
+
+
+def _behind(order: Iterable[str], needed: Mapping[str, Iterable[str]], ends: Mapping[str, int]) -> dict[str, int]:
+    """Op -> bit set of the `ends` among its ancestors, itself included."""
+    found: dict[str, int] = {}
+    for name in order:
+        bits = 1 << ends[name] if name in ends else 0
+        for source in needed[name]:
+            bits |= found[source]
+        found[name] = bits
+    return found
+
+
+@dataclass(frozen=True)
+class _Finder:
+    view: GraphView
+    classes: Classes
+    members: Mapping[str, int]
+    device_of: Mapping[str, str]
+    held: Mapping[str, Conditions | None]
+    waits: Mapping[str, int]
+    behind: Mapping[str, int]
+    ends: Mapping[str, int]
+
+    def edge_to(self, after: str, plan: Schedule, priority: Mapping[str, int]) -> Edge | None:
+        """The edge from the last op that kept `after` waiting and that may hold it up."""
+        before = plan.before.get(after)
+        for _ in range(_LOOK_BACK):
+            if before is None or plan.finish[before] <= plan.ready[after]:
+                return None
+            if self.behind[after] & (1 << self.ends[before] if before in self.ends else 0):
+                return None  # it comes after that one anyway
+            if before in self.ends and priority[before] < priority[after] and self.device_of[before] == self.device_of[after]:
+                found = tie(self.view, self.classes, before, after, self.members, functools.partial(self._may_signal, after))
+                if found is not None:
+                    return Edge(before, after, found)
+            before = plan.before.get(before)
+        return None
+
+    def _may_signal(self, after: str, name: str) -> bool:
+        """Whether `after` may wait for `name`: it runs in the same steps, no rarer, without other waits, and not later anyway."""
+        held, least = self.held.get(name), self.held[after]
+        return (
+            held is not None
+            and least is not None
+            and held <= least
+            and self.members.get(name) == self.members[after]
+            and not self.waits[name] & ~self.waits[after]
+            and not self.behind[name] >> self.ends[after] & 1
+        )

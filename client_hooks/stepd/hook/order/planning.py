@@ -1,0 +1,107 @@
+"""How a session enforces the order of a strategy: which way, by which edges, and what is said of it. Pure.
+
+It must not know how copies are made or switched.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from stepd.hook.engine.classify import Classes
+from stepd.hook.engine.devices import Devices
+from stepd.hook.engine.graphview import GraphView
+from stepd.hook.model import LiveStrategy, Order
+from stepd.hook.order.edges import Edge, Wanted, order_edges
+from stepd.hook.order.schedule import Pool
+from stepd.hook.ports import StepKind
+
+
+@dataclass(frozen=True)
+class OrderPlan:
+    """`edges`: of `control`. `priority`: of `native`, by the user's op. `said`: for the operator."""
+
+    way: Order = Order.NONE
+    edges: tuple[Edge, ...] = ()
+    priority: Mapping[str, int] = field(default_factory=dict)
+    said: str = "none"
+
+    def seeds(self) -> set[str]:
+        """Ops that must be in the copy for this."""
+        ends = {name for edge in self.edges for name in (edge.before, edge.after, edge.tie.signal)}
+        return ends | self.priority.keys()
+
+
+NO_ORDER = OrderPlan()
+
+
+@dataclass(frozen=True)
+class Ordering:
+    """What a session can do about order. `pools`: by device; a device that is not in it is left alone.
+
+    `native`: "" when this session runs on the native executor, else why it does not.
+    """
+
+    setting: Order = Order.AUTO
+    pools: Mapping[str, Pool] = field(default_factory=dict)
+    native: str = "not available"
+
+    def plan(
+        self,
+        strategy: LiveStrategy,
+        view: GraphView,
+        classes: Classes,
+        devices: Devices,
+        moved: Mapping[str, str],
+        kinds: Iterable[StepKind],
+    ) -> OrderPlan:
+        """How the order of `strategy` is enforced in steps of `kinds`. `moved`: ops that the strategy puts elsewhere."""
+        way, why = choose(self.setting, strategy, self.native)
+        if way is Order.NONE:
+            return OrderPlan(said=f"none: {why}")
+        if way is Order.NATIVE:
+            known = {n: p for n, p in strategy.priority.items() if n in view.nodes and n not in classes.held}
+            return OrderPlan(way, priority=known, said=f"native: {len(known)} priorities")
+        steps = _distinct(kinds)
+        home = {name: moved.get(name) or devices.home(node) for name, node in view.nodes.items()}
+        wanted = Wanted(strategy.priority, strategy.seconds)
+        edges = order_edges(view, classes, steps, wanted, home, self.pools)
+        said = f"control: {len(edges)} edges in {len(steps)} step kinds"
+        return OrderPlan(way, edges, said=f"{said}; {why}" if why else said)
+
+
+def choose(setting: Order, strategy: LiveStrategy, native: str) -> tuple[Order, str]:
+    """The way, and why not another. A setting other than auto goes before what the strategy asks for."""
+    if not strategy.priority:
+        return Order.NONE, "the strategy orders nothing"
+    asked = strategy.order if setting is Order.AUTO else setting
+    if asked is Order.NONE:
+        return Order.NONE, "STEPD_ORDER=none" if setting is Order.NONE else "the strategy asks for none"
+    if asked is Order.CONTROL:
+        return Order.CONTROL, ""
+    if not native:
+        return Order.NATIVE, ""
+    return Order.CONTROL, f"the native executor is not used: {native}"
+
+
+def still_possible(order: OrderPlan, classes: Classes) -> OrderPlan:
+    """`order` for the graph as it is after the program has added to it: without what can no longer be copied."""
+    edges = tuple(edge for edge in order.edges if not {edge.before, edge.after, edge.tie.signal} & classes.held.keys())
+    priority = {name: p for name, p in order.priority.items() if name not in classes.held}
+    return replace(order, edges=edges, priority=priority)
+
+
+def pools(devices: Devices, threads: int) -> dict[str, Pool]:
+    """Where ops of a session's devices run: one at a time on a GPU and on a local worker; in one process all CPU devices share
+    `threads` threads (0: another program's server, of which nothing is known)."""
+    found = {}
+    for device in devices.usable:
+        if device.type == "GPU" or devices.local_workers:
+            found[device.name] = Pool(device.name, 1)
+        elif threads:
+            found[device.name] = Pool("threads", threads)
+    return found
+
+
+def _distinct(kinds: Iterable[StepKind]) -> Sequence[StepKind]:
+    return list(dict.fromkeys(kinds))
