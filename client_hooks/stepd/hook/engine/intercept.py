@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import threading
 import weakref
-from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 from stepd.hook.engine import capi
@@ -17,16 +17,19 @@ from stepd.hook.engine.cluster import WorkerPlacer
 from stepd.hook.engine.mirror import Mirror
 from stepd.hook.engine.session_engine import SessionEngine
 from stepd.hook.engine.settings import EngineSettings
-from stepd.hook.engine.special_runs import Callables, PartialRuns
 from stepd.hook.log import logger as log
 from stepd.hook.ports import ObserverPort
 
+_ROOM = str(Path(__file__).parent)
 _creating = threading.local()
 _originals: dict[tuple[Any, str], Any] = {}
 _installed: list[tuple[ObserverPort | None, EngineSettings]] = []
 # Engines by the raw session they run on now, and by the id of the BaseSession that owns them while it lives.
 _engines: dict[Any, SessionEngine] = {}
 _owners: dict[int, SessionEngine] = {}
+# By engine: raw sessions that a restart has replaced.
+_retired: dict[str, list[Any]] = {}
+_MOST_RETIRED = 8
 
 
 def install(observer: ObserverPort | None, settings: EngineSettings) -> None:
@@ -75,7 +78,7 @@ def init(self: Any, target: Any = "", graph: Any = None, config: Any = None) -> 
     try:
         _original(capi.BaseSession, "__init__")(self, target, graph, config)
     except BaseException as e:
-        _hide_frames(e, new_session_ref)
+        _hide_frames(e)
         raise
     finally:
         _creating.session = None
@@ -114,8 +117,24 @@ def new_session_ref(graph: Any, options: Any) -> Any:
 
 
 def _replaced(old: Any, new: Any) -> None:
-    """An engine goes on with another raw session."""
-    _engines[new] = _engines.pop(old)
+    """An engine goes on with another raw session.
+
+    A thread may have read `session._session` just before and call with the old one: it stands for the same engine.
+    """
+    engine = _engines[new] = _engines[old]
+    retired = _retired.setdefault(engine.session_id, [])
+    retired.append(old)
+    if len(retired) > _MOST_RETIRED:
+        first = retired.pop(0)
+        if first is not new and first not in retired and _engines.get(first) is engine:
+            del _engines[first]
+
+
+def _dismiss(engine: SessionEngine) -> None:
+    """No raw session stands for this engine any more."""
+    for raw in (engine.raw, *_retired.pop(engine.session_id, ())):
+        if _engines.get(raw) is engine:
+            del _engines[raw]
 
 
 def _chaos_config(config: Any, settings: EngineSettings) -> Any:
@@ -132,7 +151,7 @@ def _forget(owner: int, _: Any) -> None:
     engine = _owners.pop(owner, None)
     if engine is not None:
         engine.close()
-        _engines.pop(engine.raw, None)
+        _dismiss(engine)
     if not _owners and not _installed:
         _remove_patches()
 
@@ -158,7 +177,7 @@ def _fall_back(session: Any, engine: SessionEngine, error: Exception) -> None:
     """Nothing ran yet: give the session the user's own graph and say why. TensorFlow then raises its own errors itself."""
     engine.close()
     _owners.pop(id(session), None)
-    _engines.pop(engine.raw, None)
+    _dismiss(engine)
     old = session._session
     with session._graph._c_graph.get() as graph:
         session._session = capi.new_session(graph, session._target, session._config)
@@ -174,15 +193,20 @@ def close(self: Any) -> None:
     _original(capi.BaseSession, "close")(self)
 
 
-def _hide_frames(error: BaseException, *functions: Callable[..., Any]) -> None:
-    """Take the frames of the hook's own `functions` out of a traceback."""
-    codes = {function.__code__ for function in functions}
+def _hide_frames(error: BaseException) -> None:
+    """Take the frames of the hook out of a traceback, but for the first."""
     entry = error.__traceback__
     while entry is not None and entry.tb_next is not None:
-        if entry.tb_next.tb_frame.f_code in codes:
+        if entry.tb_next.tb_frame.f_code.co_filename.startswith(_ROOM):
             entry.tb_next = entry.tb_next.tb_next
         else:
             entry = entry.tb_next
+
+
+def _own_error(engine: SessionEngine, error: BaseException) -> None:
+    """An error on its way to the program: its words and its traceback are as they would be plainly."""
+    _hide_frames(error)
+    engine.repair(error)
 
 
 # -- runs ----------------------------------------------------------------------------------------------------------------
@@ -197,9 +221,13 @@ def session_run(raw: Any, options: Any, feeds: Any, fetches: Any, targets: Any, 
         return engine.run(options, feeds, fetches, targets, metadata)
     except BaseException as e:
         if not engine.undo(e):
-            _hide_frames(e, SessionEngine.run)
+            _own_error(engine, e)
             raise
-    return engine.run(options, feeds, fetches, targets, metadata)
+    try:
+        return engine.run(options, feeds, fetches, targets, metadata)
+    except BaseException as e:
+        _own_error(engine, e)
+        raise
 
 
 def prun_setup(raw: Any, feeds: Any, fetches: Any, targets: Any) -> Any:
@@ -210,7 +238,7 @@ def prun_setup(raw: Any, feeds: Any, fetches: Any, targets: Any) -> Any:
     try:
         return engine.partial_runs.setup(feeds, fetches, targets)
     except BaseException as e:
-        _hide_frames(e, PartialRuns.setup)
+        _own_error(engine, e)
         raise
 
 
@@ -222,7 +250,7 @@ def prun(raw: Any, handle: Any, feeds: Any, fetches: Any) -> Any:
     try:
         return engine.partial_runs.run(handle, feeds, fetches)
     except BaseException as e:
-        _hide_frames(e, PartialRuns.run)
+        _own_error(engine, e)
         raise
 
 
@@ -234,7 +262,7 @@ def make_callable(raw: Any, options: Any) -> Any:
     try:
         return engine.callables.make(options)
     except BaseException as e:
-        _hide_frames(e, Callables.make)
+        _own_error(engine, e)
         raise
 
 
@@ -246,7 +274,7 @@ def run_callable(raw: Any, handle: Any, values: Any, metadata: Any) -> Any:
     try:
         return engine.callables.run(handle, values, metadata)
     except BaseException as e:
-        _hide_frames(e, Callables.run, SessionEngine.guarded, Callables.call)
+        _own_error(engine, e)
         raise
 
 

@@ -6,12 +6,12 @@ later changes to it have as little effect as they would have there. The mirror m
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from typing import Any
 
 from tensorflow.core.framework import graph_pb2, node_def_pb2
 
-from stepd.hook.engine import capi
+from stepd.hook.engine import capi, names
 from stepd.hook.engine.cluster import WorkerPlacer
 from stepd.hook.engine.copy import keep_resource_name
 from stepd.hook.engine.graphview import split_input, with_node
@@ -47,12 +47,11 @@ class Mirror:
     def sync(self) -> None:
         """Copy what the user added. Raises what TensorFlow raises on import; the mirror is then as before."""
         version = self.user_graph.version
-        if self._count == 0:
-            operations = self.user_graph.get_operations()
+        operations = self.user_graph.get_operations()
+        if self._count == 0 and not any(names.is_taken(operation.name) for operation in operations):
             capi.import_graph_def(self.graph, self._placed(capi.graph_bytes(self.user_graph)))
             self._names.update(operation.name for operation in operations)
         else:
-            operations = self.user_graph.get_operations()
             self._import_new(operations[self._count :])
         self._functions = capi.function_names(self.user_graph)
         self._count = len(operations)
@@ -73,7 +72,8 @@ class Mirror:
                 if source in user_names:
                     node.input[i] = with_node(name, user_names[source])
             graph.node.append(node)
-        capi.import_graph_def(made.graph, graph.SerializeToString())
+        renamed = made._rename(graph, {node.name for node in graph.node if names.is_taken(node.name)})
+        made._add(graph, {}, {}, renamed)
         made.version, made._count, made._functions = self.version, self._count, self._functions
         made._names = set(self._names)
         return made
@@ -99,33 +99,35 @@ class Mirror:
             self.placer.place(delta.node, {f.signature.name: f for f in library.function})
         renamed = self._avoid_collisions(delta)
         tensors, controls = self._outside_inputs(delta)
-        made = capi.import_graph_def(
-            self.graph, delta.SerializeToString(), tensors, controls, [here for here, _ in renamed.values()]
-        )
-        for (name, (here, _)), operation in zip(renamed.items(), made, strict=True):
-            self.aliases[name] = (here, operation)
+        self._add(delta, tensors, controls, renamed)
         self._names.update(operation.name for operation in operations)
         if self._scopes is not None:
             for operation in operations:
                 self._scopes.update(scopes_of(operation.name))
 
-    def _avoid_collisions(self, delta: graph_pb2.GraphDef) -> dict[str, tuple[str, Any]]:
-        """Rename new nodes that are named like a scope that exists: the importer refuses those ("v" after "v/part_0")."""
+    def _add(self, graph: graph_pb2.GraphDef, tensors: Any, controls: Any, renamed: dict[str, str]) -> None:
+        made = capi.import_graph_def(self.graph, graph.SerializeToString(), tensors, controls, list(renamed.values()))
+        for (name, here), operation in zip(renamed.items(), made, strict=True):
+            self.aliases[name] = (here, operation)
+
+    def _avoid_collisions(self, delta: graph_pb2.GraphDef) -> dict[str, str]:
+        """Rename new nodes named like a scope that exists, which the importer refuses ("v" after "v/part_0"), or like the hook's own."""
         if self._scopes is None:
             self._scopes = {scope for name in self._names for scope in scopes_of(name)}
-        renamed: dict[str, tuple[str, Any]] = {}
-        for node in delta.node:
-            if node.name in self._scopes:
-                renamed[node.name] = (f"stepd_alias_{len(self.aliases) + len(renamed)}", None)
-        if renamed:
-            for node in delta.node:
-                for i, name in enumerate(node.input):
-                    source, _ = split_input(name)
-                    if source in renamed:
-                        node.input[i] = with_node(name, renamed[source][0])
-                if node.name in renamed:
-                    keep_resource_name(node, node.name)
-                    node.name = renamed[node.name][0]
+        return self._rename(delta, {n.name for n in delta.node if n.name in self._scopes or names.is_taken(n.name)})
+
+    def _rename(self, graph: graph_pb2.GraphDef, unwanted: Collection[str]) -> dict[str, str]:
+        """Give nodes other names; returns the user's name -> the name here."""
+        first = len(self.aliases)
+        renamed = {name: names.alias(first + k) for k, name in enumerate(n.name for n in graph.node if n.name in unwanted)}
+        for node in graph.node if renamed else ():
+            for i, name in enumerate(node.input):
+                source, _ = split_input(name)
+                if source in renamed:
+                    node.input[i] = with_node(name, renamed[source])
+            if node.name in renamed:
+                keep_resource_name(node, node.name)
+                node.name = renamed[node.name]
         return renamed
 
     def _outside_inputs(self, delta: graph_pb2.GraphDef) -> tuple[dict[tuple[str, int], Any], dict[str, Any]]:

@@ -5,9 +5,10 @@ from __future__ import annotations
 import re
 from typing import Any
 
-# Helper ops live under "stepd_<number>/", the copy of an op is called "<its name>-stepd_<number>".
-_OWN = re.compile(r"stepd_\d+/.*|.*-stepd_\d+", re.DOTALL)
-_MARK = re.compile(r"stepd_\d+/|-stepd_\d+")
+# Helper ops live under "stepd_<number>/", the copy of an op is called "<its name>-stepd_<number>", what a split op becomes
+# "<its name>-stepd_<number>-<words>".
+_OWN = re.compile(r"stepd_\d+/.*|.*-stepd_\d+(?:-[a-z][a-z0-9]*)*", re.DOTALL)
+_MARK = re.compile(r"stepd_\d+/|-stepd_\d+(?:-[a-z][a-z0-9]*)*")
 _ALIAS = re.compile(r"stepd_alias_(\d+)")
 
 
@@ -28,10 +29,23 @@ def is_own(name: str) -> bool:
     return _OWN.fullmatch(name) is not None
 
 
+def alias(number: int) -> str:
+    """The mirror's name for a user's op that cannot have its own there."""
+    return f"stepd_alias_{number}"
+
+
+def is_taken(name: str) -> bool:
+    """Would the user's op `name` be mistaken for one of the hook's own?"""
+    return "stepd_" in name and (is_own(name) or _ALIAS.search(name) is not None)
+
+
 def user_text(text: str, aliases: dict[str, str]) -> str:
     """`text` with the user's op names; `aliases` maps the mirror's name of a renamed op to the user's."""
     if "stepd_" not in text:
         return text
+    for here, name in aliases.items():
+        if is_taken(name):
+            text = re.sub(rf"(?:stepd_\d+/)?{re.escape(name)}(?:-stepd_\d+)?(?![\w/-])", here, text)
     text = _MARK.sub("", text)
     return _ALIAS.sub(lambda found: aliases.get(found.group(0), found.group(0)), text)
 
@@ -48,7 +62,12 @@ def repair_error(error: Any, aliases: dict[str, str], cluster: Any = None) -> No
     text = message.decode(errors="replace") if isinstance(message, bytes) else message
     if cluster is not None:
         text = cluster.plain_error_text(text)
-    text = user_text(one_error(text), aliases)
+    set_text(error, user_text(one_error(text), aliases))
+
+
+def set_text(error: Any, text: str) -> None:
+    """Give a TensorFlow OpError another text."""
+    message = error._message
     error._message = text
     error.args = tuple(text if a == message else a for a in error.args)
 

@@ -37,12 +37,14 @@ class Callables:
 
     def make(self, options: Any) -> Any:
         proto = config_pb2.CallableOptions.FromString(capi.buffer_bytes(options))
-        handle = capi.make_callable(self._engine.raw, options)
+        with self._engine.lock:
+            raw = self._engine.raw
+            handle = capi.make_callable(raw, options)
         kind = Kind(step_kind(list(proto.feed), list(proto.fetch), [*proto.target]), ((), (), ()))
         kind.in_parts = bool(proto.tensor_connection)
         number = next(self._numbers)
         self._engine.kinds.uncertain.add(kind.step)
-        self._by_handle[number] = _Callable(kind, proto, self._engine.raw, {-1: handle})
+        self._by_handle[number] = _Callable(kind, proto, raw, {-1: handle})
         return number
 
     def run(self, handle: Any, values: Any, metadata: Any) -> Any:
@@ -58,8 +60,9 @@ class Callables:
 
     def session_replaced(self) -> None:
         """The handles went with the session; they are made again when they are used."""
-        for known in self._by_handle.values():
-            known.handles = {}
+        for known in list(self._by_handle.values()):
+            # A later session may lie where the old one lay, and pass for it.
+            known.handles, known.raw = {}, None
 
     def _current(self, known: _Callable) -> Any:
         """The callable for what is in force; those of earlier switches are released."""
@@ -92,8 +95,9 @@ class Callables:
 
     def release(self, handle: Any) -> None:
         known = self._by_handle.pop(handle, None)
-        for made in known.handles.values() if known else ():
-            capi.release_callable(self._engine.raw, made)
+        with self._engine.lock:
+            for made in known.handles.values() if known else ():
+                capi.release_callable(self._engine.raw, made)
 
 
 @dataclass

@@ -1,0 +1,152 @@
+"""Queue content on its way from one session to the next. Nothing may run in either meanwhile, and nothing may break it off.
+
+Elements are read by turning the queue round once: each one is taken out and put back behind the others in one run, so that the
+old session has them all, in their order, whatever becomes of the new one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from tensorflow.core.framework import graph_pb2, types_pb2
+
+from stepd.hook.engine import capi
+from stepd.hook.engine.graphview import GraphView, Node
+from stepd.hook.engine.mirror import Mirror
+
+# First in, first out, and nothing else to them.
+CARRIED = frozenset({"FIFOQueueV2", "PaddingFIFOQueueV2"})
+# Among elements of one priority their order depends on all that was ever in the queue, so that only an empty one is like a new one.
+CARRIED_EMPTY = frozenset({"PriorityQueueV2"})
+
+
+class QueueObstacleError(Exception):
+    """A queue is in a state that cannot be carried; the message names it and says why."""
+
+
+@dataclass(frozen=True)
+class Content:
+    """Of queue op `name`: its elements, first to leave first, each a list of component arrays; and whether it is closed."""
+
+    name: str
+    elements: tuple[list[Any], ...]
+    closed: bool
+
+
+def carriable(node: Node) -> bool:
+    """May this op's content be carried, as far as its type says?"""
+    if node.op not in CARRIED | CARRIED_EMPTY:
+        return False
+    return not {types_pb2.DT_RESOURCE, types_pb2.DT_VARIANT} & set(component_types(node))
+
+
+def component_types(node: Node) -> list[int]:
+    """DataType numbers of an element's components."""
+    types = list(node.proto.attr["component_types"].list.type)
+    return [types_pb2.DT_INT64, *types] if node.op == "PriorityQueueV2" else types
+
+
+class Ops:
+    """The helper ops on one session's queues. `by_role`: (queue, role) -> operation."""
+
+    def __init__(self, session: Any, mirror: Mirror, view: GraphView, queues: Iterable[str], prefix: str) -> None:
+        self._session = session
+        graph = graph_pb2.GraphDef()
+        graph.versions.CopyFrom(mirror.user_graph.graph_def_versions)
+        tensors: dict[tuple[str, int], Any] = {}
+        where: dict[tuple[str, str], str] = {}
+        for i, name in enumerate(_one_of_each(view, queues)):
+            here = mirror.name_here(name)
+            tensors[here, 0] = capi.output(mirror.operation(name), 0)
+            for role, node in _nodes(f"{prefix}/q{i}", here, component_types(view.nodes[name])).items():
+                graph.node.append(node)
+                where[name, role] = node.name
+        self.queues = list(dict.fromkeys(name for name, _ in where))
+        self._components = {name: len(component_types(view.nodes[name])) for name in self.queues}
+        self._operations: dict[tuple[str, str], Any] = {}
+        if where:
+            made = capi.import_graph_def(mirror.graph, graph.SerializeToString(), tensors, {}, list(where.values()))
+            capi.extend_session(session)
+            self._operations = dict(zip(where, made, strict=True))
+
+    def build(self) -> None:
+        """Have the executors of all that may be run here built."""
+        for name in self.queues:
+            for role in ("size", "is_closed"):
+                capi.build_executors(self._session, [], [self._output(name, role)], [])
+            capi.build_executors(self._session, [], self._taken(name), [self._operations[name, "put back"]])
+            feeds = [self._output(name, f"in{k}") for k in range(self._components[name])]
+            capi.build_executors(self._session, feeds, [], [self._operations[name, "put"]])
+
+    def contents(self, types: dict[str, str]) -> list[Content]:
+        """What the queues hold; `types`: op type by queue. Raises QueueObstacleError before anything was touched."""
+        states = {name: (int(self._read(name, "size")), bool(self._read(name, "is_closed"))) for name in self.queues}
+        for name, (size, closed) in states.items():
+            if size and closed:
+                raise QueueObstacleError(f"queue {name} is closed and still holds {size} elements")
+            if size and types[name] in CARRIED_EMPTY:
+                raise QueueObstacleError(f"queue {name} ({types[name]}) holds {size} elements whose order is not known")
+        return [Content(name, tuple(self._turn(name) for _ in range(size)), closed) for name, (size, closed) in states.items()]
+
+    def fill(self, contents: Iterable[Content]) -> None:
+        """Put `contents` into empty queues. Raises RuntimeError when one has not all of it afterwards."""
+        for content in contents:
+            for element in content.elements:
+                feeds = {self._output(content.name, f"in{k}"): value for k, value in enumerate(element)}
+                self._run(feeds, [], [self._operations[content.name, "put"]])
+            if content.closed:
+                self._run({}, [], [self._operations[content.name, "close"]])
+            size = int(self._read(content.name, "size"))
+            if size != len(content.elements):
+                raise RuntimeError(f"queue {content.name} has {size} elements in the new session, not {len(content.elements)}")
+
+    def _turn(self, name: str) -> list[Any]:
+        return list(self._run({}, self._taken(name), [self._operations[name, "put back"]]))
+
+    def _taken(self, name: str) -> list[Any]:
+        return [capi.output(self._operations[name, "take"], k) for k in range(self._components[name])]
+
+    def _read(self, name: str, role: str) -> Any:
+        return self._run({}, [self._output(name, role)], [])[0]
+
+    def _output(self, name: str, role: str) -> Any:
+        return capi.output(self._operations[name, role], 0)
+
+    def _run(self, feeds: dict[Any, Any], fetches: list[Any], targets: list[Any]) -> Any:
+        return capi.run_session(self._session, None, feeds, fetches, targets, None)
+
+
+def _one_of_each(view: GraphView, queues: Iterable[str]) -> list[str]:
+    """Ops that share a queue by its name stand for one queue."""
+    found: dict[tuple[bytes, bytes], str] = {}
+    for name in queues:
+        attr = view.nodes[name].proto.attr
+        found.setdefault((attr["container"].s, attr["shared_name"].s or name.encode()), name)
+    return list(found.values())
+
+
+def _nodes(base: str, queue: str, types: list[int]) -> dict[str, Any]:
+    """Role -> NodeDef of the helpers of one queue."""
+    graph = graph_pb2.GraphDef()
+
+    def node(role: str, op: str, inputs: list[str]) -> Any:
+        made = graph.node.add()
+        made.name, made.op = f"{base}/{role.replace(' ', '_')}", op
+        made.input.extend(inputs)
+        return made
+
+    made = {"size": node("size", "QueueSizeV2", [queue]), "is_closed": node("is_closed", "QueueIsClosedV2", [queue])}
+    made["close"] = node("close", "QueueCloseV2", [queue])
+    made["take"] = node("take", "QueueDequeueV2", [queue])
+    made["take"].attr["component_types"].list.type.extend(types)
+    taken = [f"{made['take'].name}:{k}" if k else made["take"].name for k in range(len(types))]
+    made["put back"] = node("put back", "QueueEnqueueV2", [queue, *taken])
+    made["put back"].attr["Tcomponents"].list.type.extend(types)
+    for k, dtype in enumerate(types):
+        made[f"in{k}"] = node(f"in{k}", "Placeholder", [])
+        made[f"in{k}"].attr["dtype"].type = dtype
+    made["put"] = node("put", "QueueEnqueueV2", [queue, *(made[f"in{k}"].name for k in range(len(types)))])
+    made["put"].attr["Tcomponents"].list.type.extend(types)
+    return made

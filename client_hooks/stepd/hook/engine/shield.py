@@ -1,0 +1,58 @@
+"""Work that nothing may break off half-way, such as Ctrl-C in the middle of a switch. Knows no TensorFlow.
+
+Python runs signal handlers between any two instructions of the main thread, and a handler may raise. So the work is done on another
+thread while the main thread waits; what a handler raised meanwhile is raised when the work is complete.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+
+
+def unbroken(work: Callable[[], T]) -> T:
+    """Do `work`, whole or not at all; on the calling thread unless that is the main one. The caller holds no lock that it needs.
+
+    Raises what `work` raises; else the first exception that a signal handler raised meanwhile.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        return work()
+    done: list[Any] = []
+    failed: list[BaseException] = []
+    begun, finished = threading.Lock(), threading.Lock()
+    finished.acquire()
+
+    def attempt() -> None:
+        if not begun.acquire(blocking=False):
+            return
+        try:
+            done.append(work())
+        except BaseException as e:
+            failed.append(e)
+        finally:
+            finished.release()
+
+    broken: BaseException | None = None
+    try:
+        threading.Thread(target=attempt, name="stepd-switch", daemon=True).start()
+    except BaseException as e:
+        if begun.acquire(blocking=False):  # from here on the thread, if there is one, does nothing
+            if isinstance(e, RuntimeError):  # the interpreter is ending and starts no threads
+                return work()
+            raise
+        broken = e
+    while True:
+        try:
+            finished.acquire()
+            break
+        except BaseException as e:
+            broken = broken or e
+    if failed:
+        raise failed[0]
+    if broken is not None:
+        raise broken
+    result: T = done[0]
+    return result
