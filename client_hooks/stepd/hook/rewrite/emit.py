@@ -1,0 +1,234 @@
+"""The rewriting itself: nodes of a copy in which some ops are to be split -> nodes with parts, cuts and joins.
+
+A split op becomes its parts and, under the op's own name, the join of what they give: whoever reads it, fetches it or waits for it
+finds what was there before. Where a part needs what a part of another split op gives, it takes it, and neither join nor cut is
+made. Joins and cuts that nobody needs are never run: TensorFlow prunes what no fetch depends on.
+
+Pure. It must not know sessions or strategies; `chosen` says what is split.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from tensorflow.core.framework import node_def_pb2
+
+from stepd.hook.engine import graphview
+from stepd.hook.rewrite import table
+from stepd.hook.rewrite.chosen import Chosen
+from stepd.hook.rewrite.facts import Facts
+from stepd.hook.rewrite.nodes import Maker
+from stepd.hook.rewrite.slots import Held
+
+NodeDef = node_def_pb2.NodeDef
+_LARGEST_CONSTANT = 1 << 16
+
+
+def split_nodes(
+    facts: Facts,
+    copied: Mapping[str, Any],
+    chosen: Mapping[str, Chosen],
+    mark: str,
+    device_of: Callable[[str], str] = lambda name: "",
+) -> list[Any]:
+    """NodeDefs in place of `copied` (user op -> its NodeDef in the copy), in which the ops of `chosen` are split.
+
+    `mark`: of the copy, in the names of new nodes. `device_of`: where an op that is not among `copied` runs.
+    """
+    return _Rewriting(facts, copied, chosen, mark, device_of).nodes()
+
+
+class _Rewriting:
+    def __init__(
+        self,
+        facts: Facts,
+        copied: Mapping[str, Any],
+        chosen: Mapping[str, Chosen],
+        mark: str,
+        device_of: Callable[[str], str],
+    ) -> None:
+        self._facts = facts
+        self._mark = mark
+        self._copied = copied
+        self._chosen = {name: c for name, c in chosen.items() if name in copied}
+        self._device_of = device_of
+        self._text: dict[tuple[str, int], str] = {}  # how the copy names tensors that it reads
+        self._parts: dict[tuple[str, int, Held, tuple[int, ...]], tuple[str, ...]] = {}
+        self._joined: dict[tuple[str, int], str] = {}
+        self._constants: dict[tuple[str, str], str] = {}
+        self._made: list[Any] = []
+        self._user_names = {str(copied[name].name): name for name in self._chosen}
+
+    def nodes(self) -> list[Any]:
+        for name, node in self._copied.items():
+            for (source, index), text in zip(self._facts.view.nodes[name].inputs, node.input, strict=True):
+                if index >= 0:
+                    self._text[source, index] = text
+        for name in self._facts.order:
+            if name in self._chosen:
+                self._split(name)
+        for name, node in self._copied.items():
+            if name not in self._chosen:
+                self._read_joined(name, node)
+                self._made.append(node)
+        return self._made
+
+    # -- one split op -------------------------------------------------------------------------------------------------
+
+    def _split(self, name: str) -> None:
+        chosen, node = self._chosen[name], self._copied[name]
+        taken = [
+            self._in_parts(name, source, index, slot.held(chosen.grain), chosen)
+            for slot, (source, index) in zip(chosen.way.inputs, self._facts.data_inputs(name), strict=True)
+        ]
+        parts = []
+        for k in range(chosen.parts):
+            part = NodeDef()
+            part.CopyFrom(node)
+            part.name = f"{node.name}-part{k}"
+            part.device = self._device(name, k)
+            part.attr.pop("_class", None)
+            make = Maker(part.name, part.device, self._made)
+            inputs = [texts[k] for texts in taken]
+            for index, array in chosen.way.constants.items():
+                inputs[index] = make.constant(f"input{index}", array)
+            part.op = chosen.way.op or part.op
+            for attr, numbers in chosen.way.lists.items():
+                part.attr[attr].list.i[:] = numbers
+            controls = [c for text in node.input if text.startswith("^") for c in self._waits(text)]
+            part.input[:] = [*inputs, *controls]
+            self._made.append(part)
+            parts.append(self._guarded(name, part, make) if self._may_be_empty(name) else part.name)
+        if chosen.way.mean:
+            parts = self._divided(name, taken[0], parts)
+        for index in range(len(graphview.output_types(node))):
+            held = chosen.given(index)
+            self._parts[name, index, held, chosen.bounds] = tuple(p if index == 0 else f"{p}:{index}" for p in parts)
+        self._represent(name, parts)
+
+    def _may_be_empty(self, name: str) -> bool:
+        way = self._chosen[name].way
+        return way.units == 0 and self._copied[name].op in table.PADDED_WHEN_EMPTY
+
+    def _guarded(self, name: str, part: Any, make: Maker) -> str:
+        """Give an empty part one row of zeros, and drop what comes of it; other parts pass without a copy."""
+        rank = len(self._facts.dims(*self._facts.data_inputs(name)[0]) or ())
+        types = graphview.output_types(part)
+        part.input[0], rows = make.at_least_one_row(part.input[0], types[0], rank)
+        return make.first_rows(part.name, types[0], rows, rank)
+
+    def _divided(self, name: str, values: Sequence[str], sums: Sequence[str]) -> list[str]:
+        """Terms of a mean, from sums: divided by how many elements of the whole make one of the result."""
+        chosen, node = self._chosen[name], self._copied[name]
+        source, index = self._facts.data_inputs(name)[0]
+        types = graphview.output_types(node)
+        whole = self._facts.dims(source, index) or ()
+        axes = {a % len(whole) for a in (self._facts.value(*self._facts.data_inputs(name)[1]) or ()) if isinstance(a, int)}
+        counted = [whole[a] for a in sorted(axes)]
+        divided = []
+        count = ""
+        home = Maker(node.name, node.device, self._made)
+        if not all(isinstance(d, int) for d in counted):
+            count = home.count(values, sums[0], types[0], [self._device(name, k) for k in range(chosen.parts)])
+        for k, part in enumerate(sums):
+            make = Maker(part, self._device(name, k), self._made)
+            number = 1
+            for dim in counted:
+                number *= dim if isinstance(dim, int) else 1
+            divisor = count or make.number("count", number, types[0])
+            divided.append(make.node("mean", "RealDiv", [part, divisor], {"T": types[0]}))
+        return divided
+
+    def _represent(self, name: str, parts: Sequence[str]) -> None:
+        """Under the op's own name: the join of the only output, or all of them."""
+        node = self._copied[name]
+        types = graphview.output_types(node)
+        if len(types) == 1:
+            self._join(name, 0, named=True)
+            return
+        for index in range(len(types)):
+            self._join(name, index)
+        make = Maker(node.name, node.device, self._made)
+        make.all_of([self._joined[name, index] for index in range(len(types))], types)
+
+    def _device(self, name: str, k: int) -> str:
+        chosen = self._chosen[name]
+        return chosen.devices[k] if chosen.devices else str(self._copied[name].device)
+
+    # -- tensors ------------------------------------------------------------------------------------------------------
+
+    def _in_parts(self, name: str, source: str, index: int, held: Held, chosen: Chosen) -> tuple[str, ...]:
+        """The names of what each part of op `name` takes of a tensor."""
+        if held.kind == "whole":
+            return tuple(self._whole_at(source, index, self._device(name, k)) for k in range(chosen.parts))
+        key = (source, index, held, chosen.bounds)
+        if key not in self._parts:
+            self._parts[key] = self._cut(source, index, held, chosen)
+        return self._parts[key]
+
+    def _whole_at(self, source: str, index: int, device: str) -> str:
+        """A whole tensor for a part; small constants are made where they are needed."""
+        node = self._facts.view.nodes[source]
+        own = self._facts.constant(source) if node.op == "Const" else None
+        if own is None or own.nbytes > _LARGEST_CONSTANT or not device or own.dtype.kind in "OSU":
+            return self._whole(source, index)
+        key = (source, device)
+        if key not in self._constants:
+            place = sum(s == source for s, _ in self._constants)
+            made = NodeDef(name=f"{source}-{self._mark}-at{place}", op="Const", device=device)
+            made.attr["dtype"].CopyFrom(node.proto.attr["dtype"])
+            made.attr["value"].CopyFrom(node.proto.attr["value"])
+            self._made.append(made)
+            self._constants[key] = made.name
+        return self._constants[key]
+
+    def _whole(self, source: str, index: int) -> str:
+        if source in self._chosen:
+            return self._joined[source, index]
+        return self._text[source, index]
+
+    def _cut(self, source: str, index: int, held: Held, chosen: Chosen) -> tuple[str, ...]:
+        """Cut a whole tensor where it is made."""
+        proto = self._facts.view.nodes[source].proto
+        types = graphview.output_types(proto)
+        dims = self._facts.dims(source, index)
+        text = self._whole(source, index)
+        near = self._copied.get(source)
+        device = near.device if near is not None else self._device_of(source)
+        serial = sum(key[:2] == (source, index) for key in self._parts)
+        make = Maker(f"{source}-{self._mark}-cut{index}x{serial}", device, self._made)
+        if held.kind == "sizes":
+            return make.cut_sizes(text, types[index], held, chosen.bounds, dims, self._facts.value(source, index))
+        dim = dims[held.axis] if dims is not None and held.axis < len(dims) else None
+        return make.cut(text, types[index], held, chosen.bounds, dim if isinstance(dim, int) else None)
+
+    def _join(self, name: str, index: int, named: bool = False) -> None:
+        """Make the whole of an output of a split op; under the op's own name when it is the only one."""
+        chosen, node = self._chosen[name], self._copied[name]
+        held = chosen.given(index)
+        parts = self._parts[name, index, held, chosen.bounds]
+        types = graphview.output_types(node)
+        make = Maker(f"{node.name}-join{index}", node.device, self._made)
+        dims = self._facts.dims(name, index)
+        devices = [self._device(name, k) for k in range(chosen.parts)]
+        final = node.name if named else f"{node.name}-join{index}"
+        make.join(final, parts, types[index], held, len(dims) if dims is not None else None, devices)
+        self._joined[name, index] = final
+
+    def _waits(self, text: str) -> list[str]:
+        """Control inputs in place of one: of the parts, not of their join."""
+        source = self._user_names.get(text[1:])
+        if source is None:
+            return [text]
+        return [f"^{text[1:]}-part{k}" for k in range(self._chosen[source].parts)]
+
+    def _read_joined(self, name: str, node: Any) -> None:
+        """Give an op that is not split the joined outputs of those that are."""
+        inputs: list[str] = []
+        for (source, index), text in zip(self._facts.view.nodes[name].inputs, node.input, strict=True):
+            if index < 0:
+                inputs += self._waits(text)
+            else:
+                inputs.append(self._whole(source, index) if source in self._chosen else text)
+        node.input[:] = inputs
