@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from stepd.hook.engine import requests
+from stepd.hook.engine import restart
 from stepd.hook.engine.settings import Chaos
 from stepd.hook.model import LiveStrategy, Way
 
@@ -20,7 +20,7 @@ tf = pytest.importorskip("tensorflow.compat.v1")
 CRASH = """
 import os, pathlib, signal, sys, threading
 import numpy as np, tensorflow.compat.v1 as tf
-from stepd.hook.engine import install, requests, session_engine
+from stepd.hook.engine import install, restart, session_engine
 from stepd.hook.engine.settings import EngineSettings
 from stepd.hook.model import LiveStrategy, Way
 
@@ -50,7 +50,7 @@ with tf.Session() as session:
     if where == "saving":
         pathlib.Path.rename = crash
     elif where == "restoring":
-        requests.restart.restore = crash
+        restart.Loading.load = crash
     else:
         session_engine.SessionEngine.replace_session = crash
     engines[0].request_switch(LiveStrategy("s", {}), Way.RESTART, print)
@@ -104,13 +104,13 @@ def test_a_new_session_that_lost_a_value_is_let_go(
     listener = hooked(state_dir=tmp_path)
     v = tf.get_variable("v", initializer=np.float32([1, 2]), use_resource=True)
     add = v.assign_add([1.0, 1.0])
-    restore = requests.restart.restore
+    load = restart.Loading.load
 
-    def restore_and_spoil(session: Any, mirror: Any, *args: Any) -> None:
-        restore(session, mirror, *args)
-        requests.capi.run_session(session, None, {}, [], [mirror.operation(add.op.name)], None)
+    def load_and_spoil(loading: Any) -> None:
+        load(loading)
+        loading._side.run(targets=[loading._side.mirror.operation(add.op.name)])
 
-    monkeypatch.setattr(requests.restart, "restore", restore_and_spoil)
+    monkeypatch.setattr(restart.Loading, "load", load_and_spoil)
     with tf.Session() as session:
         session.run(v.initializer)
         session.run(add)

@@ -40,6 +40,8 @@ class Copy:
         self._unordered: Copy | None = None
         self._operations: dict[str, Any] = {}
         self._here: dict[str, str] = {}
+        # Of kinds that were prepared for.
+        self.routes: dict[Kind, Route] = {}
 
     def __len__(self) -> int:
         return len(self._operations) + (len(self._unordered) if self._unordered is not None else 0)

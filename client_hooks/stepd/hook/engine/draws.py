@@ -9,12 +9,20 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
+import numpy as np
+from tensorflow.core.framework import types_pb2
+from tensorflow.python.framework import tensor_util
+
 from stepd.hook.engine import graphview, rules
 from stepd.hook.engine.graphview import GraphView, Node, split_input
 from stepd.hook.ports import StepKind
 
-# Drawing again takes the time of the first draws; those of a training loop are too many.
+# Drawing again takes the time of the first draws; those of a training loop are too many...
 _MOST_DRAWS = 16
+# ...unless many are made as one. Philox streams go on by 256 times the number of values, whatever the shape (TensorFlow's
+# core/kernels/random_op.cc); 10^8 values take about 2.5 s of a core.
+_IN_BULK = frozenset({"RandomUniform", "RandomUniformInt", "RandomStandardNormal", "TruncatedNormal"})
+_MOST_VALUES = 1 << 28
 
 
 @dataclass(frozen=True)
@@ -31,12 +39,33 @@ def replayable(view: GraphView, history: History | None) -> dict[str, int]:
         return {}
     candidates = {node.name for node in view.nodes.values() if is_seeded(node) and _draws_alike(view, node, history)}
     for kind in history.uncertain:
-        candidates -= _executed(view, kind)
+        candidates -= executed(view, kind)
     counts = dict.fromkeys(candidates, 0)
     for kind, runs in history.runs.items():
-        for name in candidates & _executed(view, kind):
+        for name in candidates & executed(view, kind):
             counts[name] += runs
-    return {name: count for name, count in counts.items() if count <= _MOST_DRAWS}
+    return {name: count for name, count in counts.items() if _can_repeat(view, name, count)}
+
+
+def _can_repeat(view: GraphView, name: str, count: int) -> bool:
+    size = drawn_at_once(view, view.nodes[name])
+    return count <= _MOST_DRAWS if size is None else count * size <= _MOST_VALUES
+
+
+def drawn_at_once(view: GraphView, node: Node) -> int | None:
+    """How many values each run of a random op draws, for those of which one run can stand for many; None for the others."""
+    if node.op not in _IN_BULK:
+        return None
+    source, index = node.inputs[0]
+    shape = view.nodes[source]
+    if shape.op != "Const" or index != 0:
+        return None
+    return int(np.prod(tensor_util.MakeNdarray(shape.proto.attr["value"].tensor), dtype=np.int64))
+
+
+def shape_is_long(node: Node) -> bool:
+    """Is the shape that a random op takes given in 64 bits?"""
+    return bool(node.proto.attr["T"].type == types_pb2.DT_INT64)
 
 
 def is_seeded(node: Node) -> bool:
@@ -60,7 +89,7 @@ def _draws_alike(view: GraphView, node: Node, history: History) -> bool:
     return not changing and not called and fed.isdisjoint(unsure)
 
 
-def _executed(view: GraphView, kind: StepKind) -> set[str]:
+def executed(view: GraphView, kind: StepKind) -> set[str]:
     """The ops that a run of `kind` executes: what is fed cuts off what it was computed from."""
     fed = {split_input(name) for name in kind.feeds}
     seen: set[str] = set()

@@ -18,6 +18,8 @@ class Gate(Generic[K]):
         self._changed = threading.Condition(threading.Lock())
         self._in_flight: dict[K, int] = {}
         self._holding: Callable[[K], bool] | None = None
+        # Who waits for a run to begin: what it waits for, and whether it came.
+        self._awaited: Callable[[K], bool] | None = None
 
     def enter(self, kind: K) -> bool:
         """Called before a run of `kind`; waits while a switch holds such runs back. Returns whether it waited."""
@@ -27,7 +29,18 @@ class Gate(Generic[K]):
                 waited = True
                 self._changed.wait()
             self._in_flight[kind] = self._in_flight.get(kind, 0) + 1
+            if self._awaited is not None and self._awaited(kind):
+                self._awaited = None
+                self._changed.notify_all()
         return waited
+
+    def await_begin(self, concerns: Callable[[K], bool], seconds: float) -> bool:
+        """Wait until a run begins for which `concerns(kind)`; False when none did within `seconds`. One thread waits at a time."""
+        with self._changed:
+            self._awaited = concerns
+            came = self._changed.wait_for(lambda: self._awaited is not concerns, seconds)
+            self._awaited = None
+            return came
 
     def leave(self, kind: K) -> None:
         with self._changed:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import math
 from collections import Counter
 from typing import Any, NamedTuple
 
@@ -28,7 +29,10 @@ class Kind:
     `route` None means: the user's own handles. `epoch` is the engine's epoch for which `route` was made.
     """
 
-    __slots__ = ("epoch", "feeds", "fetches", "in_parts", "ran_on", "route", "runs", "seconds", "step", "targets", "waited")
+    __slots__ = (
+        "epoch", "feeds", "fetches", "first_seconds", "in_parts", "least", "ran_on", "route",
+        "runs", "seconds", "step", "targets", "waited",
+    )  # fmt: skip
 
     def __init__(self, step: StepKind, key: tuple[tuple[Any, ...], tuple[Any, ...], tuple[Any, ...]]) -> None:
         self.step = step
@@ -41,6 +45,8 @@ class Kind:
         self.in_parts = False
         self.waited = False  # did the run that began last wait for a switch?
         self.seconds = 0.0  # of the last run
+        self.first_seconds = 0.0  # of the first one, which built the executors
+        self.least = math.inf  # of all runs
 
 
 def step_kind(feeds: list[str], fetches: list[str], targets: list[str]) -> StepKind:

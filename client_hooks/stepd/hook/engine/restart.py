@@ -1,6 +1,7 @@
-"""Checkpoint and restart: a new session on a new mirror, with the state of the old one. Also frees what switches have left behind.
+"""Checkpoint and restart: the state of one session, written to disk and read into a new one.
 
-The checkpoint lies in a folder of its own in the state directory, in TensorFlow's format, complete or not there at all (it is
+All helper ops are made and built ahead, while the old session serves; what is left for the moment in which nothing runs is to run
+them. The checkpoint lies in a folder of its own in the state directory, in TensorFlow's format, complete or not there at all (it is
 written beside and renamed), until the new session has it; after a crash `tf.train.load_checkpoint(FOLDER/"state")` reads it.
 """
 
@@ -9,212 +10,297 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
-import tempfile
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from tensorflow.core.framework import types_pb2
-from tensorflow.python.framework import errors
+from tensorflow.python.framework import errors, tensor_shape
 from tensorflow.python.training import py_checkpoint_reader
 
 from stepd.hook.engine import capi, state
+from stepd.hook.engine.graphview import split_input
 from stepd.hook.engine.homes import Homes
 from stepd.hook.engine.mirror import Mirror
 from stepd.hook.engine.state import Carrier, Inventory
 
-_STRING, _INT64, _VARIANT = types_pb2.DT_STRING, types_pb2.DT_INT64, types_pb2.DT_VARIANT
+_VARIANT = types_pb2.DT_VARIANT
+# How much of the state is compared at once: so much more memory is needed than the two sessions have.
+_COMPARED_AT_ONCE = 64 << 20
+
+
+class StateChangedError(Exception):
+    """Other things have a value than when the restart was prepared."""
+
+
+class Item(NamedTuple):
+    """A value in the checkpoint: its name there, and its DataType number."""
+
+    name: str
+    dtype: int
+
+
+class Side:
+    """One of the two sessions, and its mirror. `builds`: can its executors be built without a run?"""
+
+    def __init__(self, session: Any, mirror: Mirror, view: Any, prefix: str, builds: bool) -> None:
+        self.session = session
+        self.mirror = mirror
+        self.view = view
+        self.prefix = prefix
+        self._builds = builds
+        self._outside: dict[str, Any] = {}
+
+    def user(self, name: str) -> str:
+        """The mirror's name of a user's op that helpers use."""
+        here = self.mirror.name_here(name)
+        return self.add(here, self.mirror.operation(name))
+
+    def add(self, here: str, operation: Any) -> str:
+        """A node of the mirror that helpers use."""
+        self._outside[here] = operation
+        return here
+
+    def take_in(self, carrier: Carrier) -> dict[str, Any]:
+        """Add the helpers to the mirror and the session: name -> operation."""
+        carrier.graph.versions.CopyFrom(self.mirror.user_graph.graph_def_versions)
+        used: dict[tuple[str, int], Any] = {}
+        for source, index in (split_input(name) for node in carrier.graph.node for name in node.input):
+            if source in self._outside:
+                used[source, index] = capi.output(self._outside[source], index)
+        wanted = [node.name for node in carrier.graph.node]
+        made = capi.import_graph_def(self.mirror.graph, carrier.graph.SerializeToString(), used, {}, wanted)
+        capi.extend_session(self.session)
+        return dict(zip(wanted, made, strict=True))
+
+    def build(self, fetches: Sequence[Any] = (), targets: Sequence[Any] = ()) -> None:
+        """Have the executors of a run built, where that is possible without running it."""
+        if self._builds and (fetches or targets):
+            capi.build_executors(self.session, [], list(fetches), list(targets))
+
+    def run(self, fetches: Sequence[Any] = (), targets: Sequence[Any] = ()) -> list[Any]:
+        return list(capi.run_session(self.session, None, {}, list(fetches), list(targets), None)) if fetches or targets else []
 
 
 class Checkpoint:
-    """State on its way from one session to the next. `items`: (name in the file, DataType number)."""
+    """State on its way from one session to the next."""
 
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        self.items: list[tuple[str, int]] = []
+    def __init__(self, directory: Path, items: Sequence[Item]) -> None:
+        self.folder = directory / f"restart-{os.getpid()}-{os.urandom(4).hex()}"
+        self.partial = self.folder.with_name(f"{self.folder.name}.tmp-")
+        self.items = tuple(items)
 
     @property
     def path(self) -> str:
         return str(self.folder / "state")
 
-    def remove(self) -> None:
-        shutil.rmtree(self.folder, ignore_errors=True)
-
-
-def save(session: Any, mirror: Mirror, view: Any, owned: Inventory, homes: Homes, prefix: str, directory: Path) -> Checkpoint:
-    """Write the state of `session`; nothing may run in it meanwhile. Raises TensorFlow's errors and OSError."""
-    directory.mkdir(parents=True, exist_ok=True)
-    checkpoint = Checkpoint(directory / f"restart-{os.getpid()}-{os.urandom(4).hex()}")
-    saver = Carrier(prefix)
-    tensors: dict[str, tuple[str, int]] = {}  # name in the file -> (tensor in the mirror, type)
-    outside = _Outside(mirror)
-    probes: dict[str, str] = {}  # name in the file -> tensor whose run fails when there is nothing to save
-    for i, name in enumerate(owned.variables):
-        node = view.nodes[name]
-        handle = homes.current(name)
-        here, operation = (handle.name, handle.operation) if handle else (mirror.name_here(name), mirror.operation(name))
-        outside.add(here, operation)
-        dtype = state.value_type(node)
-        if node.op == "VarHandleOp":
-            saver.node(f"v{i}", "ReadVariableOp", [here], dtype=dtype)
-            probe = saver.node(f"v{i}/is", "VarIsInitializedOp", [here])
-        else:
-            saver.node(f"v{i}", "Identity", [here], T=dtype)
-            probe = saver.node(f"v{i}/is", "IsVariableInitialized", [here], dtype=dtype)
-        tensors[f"variable/{name}"] = (f"{prefix}/v{i}", dtype)
-        probes[f"variable/{name}"] = str(probe.name)
-    for i, name in enumerate(owned.tables):
-        here = outside.user(name)
-        attr = view.nodes[name].proto.attr
-        key, value = attr["key_dtype"].type, attr["value_dtype"].type
-        saver.node(f"t{i}", "LookupTableExportV2", [here], Tkeys=key, Tvalues=value)
-        tensors[f"table/{name}/keys"] = (f"{prefix}/t{i}", key)
-        tensors[f"table/{name}/values"] = (f"{prefix}/t{i}:1", value)
-    for i, name in enumerate(owned.iterators):
-        saver.node(f"i{i}", "SerializeIterator", [outside.user(name)])
-        tensors[f"iterator/{name}"] = (f"{prefix}/i{i}", _VARIANT)
-    made = outside.import_into(mirror, saver, session)
-    present = _present(session, made, tensors, probes)
-    _write(session, mirror, {name: tensors[name] for name in present}, made, f"{prefix}/w", checkpoint)
-    return checkpoint
-
-
-def _present(session: Any, made: dict[str, Any], tensors: dict[str, tuple[str, int]], probes: dict[str, str]) -> list[str]:
-    """What there is to save: variables, tables and iterators that were initialized."""
-    names = list(probes)
-    flags = capi.run_session(session, None, {}, [capi.output(made[probes[n]], 0) for n in names], [], None) if names else []
-    present = [name for name, flag in zip(names, flags, strict=True) if flag]
-    for name in tensors.keys() - probes.keys():
-        with contextlib.suppress(errors.FailedPreconditionError):
-            capi.run_session(session, None, {}, [], [made[tensors[name][0].partition(":")[0]]], None)
-            present.append(name)
-    return present
-
-
-def _write(
-    session: Any, mirror: Mirror, tensors: dict[str, tuple[str, int]], made: dict[str, Any], prefix: str, checkpoint: Checkpoint
-) -> None:
-    """Save into a folder beside the final one, flush it to the disk, rename."""
-    checkpoint.items = [(name, dtype) for name, (_, dtype) in tensors.items()]
-    partial = Path(tempfile.mkdtemp(prefix=checkpoint.folder.name + ".tmp-", dir=checkpoint.folder.parent))
-    try:
-        if tensors:
-            saver, outside = Carrier(prefix), _Outside(mirror)
-            for tensor, _ in tensors.values():
-                node = tensor.partition(":")[0]
-                outside.add(node, made[node])
-            inputs = [saver.scalar("file", str(partial / "state")), saver.strings("names", list(tensors))]
-            inputs.append(saver.strings("slices", [""] * len(tensors)))
-            saver.node("save", "SaveV2", [*inputs, *(t for t, _ in tensors.values())], dtypes=[d for _, d in tensors.values()])
-            new = outside.import_into(mirror, saver, session)
-            capi.run_session(session, None, {}, [], [new[f"{prefix}/save"]], None)
-        for path in [*partial.iterdir(), partial]:
+    def complete(self) -> None:
+        """Flush what was written to the disk, then give it its name."""
+        for path in [*self.partial.iterdir(), self.partial]:
             descriptor = os.open(path, os.O_RDONLY)
             try:
                 os.fsync(descriptor)
             finally:
                 os.close(descriptor)
-        partial.rename(checkpoint.folder)
-    except BaseException:
-        shutil.rmtree(partial, ignore_errors=True)
-        raise
+        self.partial.rename(self.folder)
+
+    def remove(self) -> None:
+        for folder in (self.folder, self.partial):
+            shutil.rmtree(folder, ignore_errors=True)
 
 
-def restore(session: Any, mirror: Mirror, view: Any, checkpoint: Checkpoint, prefix: str) -> None:
-    """Put the state into a new session. Raises TensorFlow's errors, RuntimeError when the session has not all of it afterwards."""
-    if not checkpoint.items:
-        return
-    loader, outside = Carrier(prefix), _Outside(mirror)
-    names = [name for name, _ in checkpoint.items]
-    inputs = [loader.scalar("file", checkpoint.path), loader.strings("names", names), loader.strings("slices", [""] * len(names))]
-    loader.node("load", "RestoreV2", inputs, dtypes=[dtype for _, dtype in checkpoint.items])
-    where = {name: f"{prefix}/load:{i}" if i else f"{prefix}/load" for i, name in enumerate(names)}
-    assigns, makers = [], []
-    for i, (name, dtype) in enumerate(checkpoint.items):
-        kind, _, rest = name.partition("/")
-        if kind == "variable":
-            here = outside.user(rest)
-            if view.nodes[rest].op == "VarHandleOp":
-                made = loader.node(f"a{i}", "AssignVariableOp", [here, where[name]], dtype=dtype)
+class Saving:
+    """The old session's half. Raises TensorFlow's errors and OSError."""
+
+    def __init__(self, side: Side, owned: Inventory, homes: Homes, directory: Path) -> None:
+        self._side = side
+        carrier = Carrier(side.prefix)
+        tensors, probes = self._readers(carrier, owned, homes)
+        made = side.take_in(carrier)
+        self._flags = [capi.output(made[probe], 0) for probe in probes.values()]
+        self._others = {name: made[split_input(tensors[name][0])[0]] for name in tensors.keys() - probes.keys()}
+        self._initialized = side.run(self._flags)
+        present = {name for name, flag in zip(probes, self._initialized, strict=True) if flag} | self._there(self._others)
+        self._absent = {name: op for name, op in self._others.items() if name not in present}
+        self.checkpoint = Checkpoint(directory, [Item(name, dtype) for name, (_, dtype) in tensors.items() if name in present])
+        self._save = self._saver({name: tensors[name][0] for name in tensors if name in present}, made)
+        side.build(targets=self._save)
+
+    def _readers(self, carrier: Carrier, owned: Inventory, homes: Homes) -> tuple[dict[str, tuple[str, int]], dict[str, str]]:
+        """Name in the file -> (tensor, type); name in the file -> the op that says whether there is a value."""
+        side, prefix = self._side, self._side.prefix
+        tensors: dict[str, tuple[str, int]] = {}
+        probes: dict[str, str] = {}
+        for i, name in enumerate(owned.variables):
+            node = side.view.nodes[name]
+            handle = homes.current(name)
+            here = side.add(handle.name, handle.operation) if handle else side.user(name)
+            dtype = state.value_type(node)
+            if node.op == "VarHandleOp":
+                carrier.node(f"v{i}", "ReadVariableOp", [here], dtype=dtype)
+                probe = carrier.node(f"v{i}/is", "VarIsInitializedOp", [here])
             else:
-                made = loader.node(f"a{i}", "Assign", [here, where[name]], T=dtype)
-                made.attr["validate_shape"].b = False
-        elif kind == "iterator":
-            made = loader.node(f"a{i}", "DeserializeIterator", [outside.user(rest), where[name]])
-            maker = state.maker(view, rest)
-            if maker is not None:
-                makers.append(mirror.operation(maker))
-        elif rest.endswith("/keys"):
-            table = rest.removesuffix("/keys")
-            op = "LookupTableImportV2" if state.is_mutable_table(view.nodes[table]) else "InitializeTableV2"
-            value = dict(checkpoint.items)[f"table/{table}/values"]
-            types = {"Tin": dtype, "Tout": value} if op == "LookupTableImportV2" else {"Tkey": dtype, "Tval": value}
-            made = loader.node(f"a{i}", op, [outside.user(table), where[name], where[f"table/{table}/values"]], **types)
-        else:
-            continue
-        assigns.append(str(made.name))
-    new = outside.import_into(mirror, loader, session)
-    if makers:
-        capi.run_session(session, None, {}, [], makers, None)
-    capi.run_session(session, None, {}, [], [new[name] for name in assigns], None)
+                carrier.node(f"v{i}", "Identity", [here], T=dtype)
+                probe = carrier.node(f"v{i}/is", "IsVariableInitialized", [here], dtype=dtype)
+            tensors[f"variable/{name}"] = (f"{prefix}/v{i}", dtype)
+            probes[f"variable/{name}"] = str(probe.name)
+        for i, name in enumerate(owned.tables):
+            attr = side.view.nodes[name].proto.attr
+            key, value = attr["key_dtype"].type, attr["value_dtype"].type
+            carrier.node(f"t{i}", "LookupTableExportV2", [side.user(name)], Tkeys=key, Tvalues=value)
+            tensors[f"table/{name}/keys"] = (f"{prefix}/t{i}", key)
+            tensors[f"table/{name}/values"] = (f"{prefix}/t{i}:1", value)
+        for i, name in enumerate(owned.iterators):
+            carrier.node(f"i{i}", "SerializeIterator", [side.user(name)])
+            tensors[f"iterator/{name}"] = (f"{prefix}/i{i}", _VARIANT)
+        return tensors, probes
+
+    def _saver(self, tensors: dict[str, str], made: dict[str, Any]) -> list[Any]:
+        """The op that writes `tensors`; none when there is nothing to write."""
+        if not tensors:
+            return []
+        side = self._side
+        carrier = Carrier(f"{side.prefix}/w")
+        for tensor in tensors.values():
+            node = split_input(tensor)[0]
+            side.add(node, made[node])
+        inputs = [carrier.scalar("file", str(self.checkpoint.partial / "state")), carrier.strings("names", list(tensors))]
+        inputs.append(carrier.strings("slices", [""] * len(tensors)))
+        types = [item.dtype for item in self.checkpoint.items]
+        carrier.node("save", "SaveV2", [*inputs, *tensors.values()], dtypes=types)
+        return [side.take_in(carrier)[f"{side.prefix}/w/save"]]
+
+    def _there(self, others: dict[str, Any]) -> set[str]:
+        """Which of the tables and iterators are initialized: the others cannot be read."""
+        found = set()
+        for name, operation in others.items():
+            # An uninitialized static table says Aborted.
+            with contextlib.suppress(errors.FailedPreconditionError, errors.AbortedError):
+                self._side.run(targets=[operation])
+                found.add(name)
+        return found
+
+    def save(self) -> None:
+        """Write the state; nothing may run in the session meanwhile. Raises StateChangedError."""
+        if self._side.run(self._flags) != self._initialized or self._there(self._absent):
+            raise StateChangedError("variables were initialized while the restart was prepared")
+        self.checkpoint.partial.mkdir(parents=True)
+        self._side.run(targets=self._save)
+        self.checkpoint.complete()
 
 
-def draw_again(session: Any, mirror: Mirror, draws: Mapping[str, int]) -> None:
-    """Bring the random streams of a new session to where those of the old one are."""
-    for times in range(max(draws.values(), default=0)):
-        left = [mirror.operation(name) for name, count in draws.items() if count > times]
-        capi.run_session(session, None, {}, [], left, None)
+class Loading:
+    """The new session's half. Raises TensorFlow's errors."""
+
+    def __init__(self, side: Side, owned: Inventory, checkpoint: Checkpoint, homes: Homes, moved: Mapping[str, str]) -> None:
+        """`moved`: variable -> the device, of those that are to be away from home in this session; `homes` has their handles."""
+        self._side = side
+        self._handles = {name: homes.handle(name, device) for name, device in moved.items()}
+        self._checkpoint = checkpoint
+        self._makers: list[Any] = []
+        self._assigns: list[Any] = []
+        self._readers: list[tuple[list[str], list[Any]]] = []
+        if not checkpoint.items:
+            return
+        carrier = Carrier(side.prefix)
+        assigns = self._assigners(carrier, owned)
+        readers = self._variable_readers(carrier)
+        made = side.take_in(carrier)
+        self._assigns = [made[name] for name in assigns]
+        self._readers = [(names, [capi.output(made[f"{side.prefix}/{tensor}"], 0) for tensor in found]) for names, found in readers]
+        side.build(targets=self._makers)
+        side.build(targets=self._assigns)
+        for _, fetches in self._readers:
+            side.build(fetches)
+
+    def _assigners(self, carrier: Carrier, owned: Inventory) -> list[str]:
+        side, prefix, items = self._side, self._side.prefix, self._checkpoint.items
+        inputs = [carrier.scalar("file", self._checkpoint.path), carrier.strings("names", [item.name for item in items])]
+        inputs.append(carrier.strings("slices", [""] * len(items)))
+        carrier.node("load", "RestoreV2", inputs, dtypes=[item.dtype for item in items])
+        where = {item.name: f"{prefix}/load:{i}" if i else f"{prefix}/load" for i, item in enumerate(items)}
+        types = {item.name: item.dtype for item in items}
+        assigns = []
+        for i, (name, dtype) in enumerate(items):
+            kind, _, rest = name.partition("/")
+            if kind == "variable":
+                here = self._variable(rest)
+                if side.view.nodes[rest].op == "VarHandleOp":
+                    made = carrier.node(f"a{i}", "AssignVariableOp", [here, where[name]], dtype=dtype)
+                else:
+                    made = carrier.node(f"a{i}", "Assign", [here, where[name]], T=dtype)
+                    made.attr["validate_shape"].b = False
+            elif kind == "iterator":
+                made = carrier.node(f"a{i}", "DeserializeIterator", [side.user(rest), where[name]])
+                maker = owned.iterators[rest]
+                if maker is not None:
+                    self._makers.append(side.mirror.operation(maker))
+            elif rest.endswith("/keys"):
+                table = rest.removesuffix("/keys")
+                values = f"table/{table}/values"
+                mutable = state.is_mutable_table(side.view.nodes[table])
+                op, key, value = ("LookupTableImportV2", "Tin", "Tout") if mutable else ("InitializeTableV2", "Tkey", "Tval")
+                given = {key: dtype, value: types[values]}
+                made = carrier.node(f"a{i}", op, [side.user(table), where[name], where[values]], **given)
+            else:
+                continue
+            assigns.append(str(made.name))
+        return assigns
+
+    def _variable_readers(self, carrier: Carrier) -> list[tuple[list[str], list[str]]]:
+        """Variables and the tensors that read them, in groups of a bounded size."""
+        side = self._side
+        names = [item.name.removeprefix("variable/") for item in self._checkpoint.items if item.name.startswith("variable/")]
+        groups: list[tuple[list[str], list[str]]] = []
+        room = 0
+        for i, name in enumerate(names):
+            node = side.view.nodes[name]
+            here, dtype = self._variable(name), state.value_type(node)
+            op, key = ("ReadVariableOp", "dtype") if node.op == "VarHandleOp" else ("Identity", "T")
+            carrier.node(f"r{i}", op, [here], **{key: dtype})
+            size = _bytes(node)
+            if size > room:
+                groups.append(([], []))
+                room = _COMPARED_AT_ONCE
+            room -= size
+            groups[-1][0].append(name)
+            groups[-1][1].append(f"r{i}")
+        return groups
+
+    def _variable(self, name: str) -> str:
+        handle = self._handles.get(name)
+        return self._side.add(handle.name, handle.operation) if handle else self._side.user(name)
+
+    def load(self) -> None:
+        """Put the state of the checkpoint, which must be complete, into the session."""
+        self._side.run(targets=self._makers)
+        self._side.run(targets=self._assigns)
+
+    def verify(self) -> None:
+        """Raise RuntimeError unless every variable of the checkpoint is in the session, with the checkpoint's very bytes."""
+        if not self._readers:
+            return
+        saved = py_checkpoint_reader.NewCheckpointReader(self._checkpoint.path)
+        for names, fetches in self._readers:
+            for name, value in zip(names, self._side.run(fetches), strict=True):
+                expected = saved.get_tensor(f"variable/{name}")
+                same = np.array_equal(value, expected) if value.dtype == object else _raw(value) == _raw(expected)
+                if not same or value.shape != np.shape(expected):
+                    raise RuntimeError(f"variable {name} is not in the new session what it was in the old one")
 
 
-def verify(session: Any, mirror: Mirror, view: Any, checkpoint: Checkpoint, prefix: str) -> None:
-    """Raise RuntimeError unless every variable of the checkpoint is in `session`, with the checkpoint's very bytes."""
-    names = [name.removeprefix("variable/") for name, _ in checkpoint.items if name.startswith("variable/")]
-    if not names:
-        return
-    reader, outside = Carrier(prefix), _Outside(mirror)
-    for i, name in enumerate(names):
-        here, dtype = outside.user(name), state.value_type(view.nodes[name])
-        if view.nodes[name].op == "VarHandleOp":
-            reader.node(f"v{i}", "ReadVariableOp", [here], dtype=dtype)
-        else:
-            reader.node(f"v{i}", "Identity", [here], T=dtype)
-    new = outside.import_into(mirror, reader, session)
-    saved = py_checkpoint_reader.NewCheckpointReader(checkpoint.path)
-    for i, name in enumerate(names):  # one at a time: two copies of one variable are in memory, not of all
-        (value,) = capi.run_session(session, None, {}, [capi.output(new[f"{prefix}/v{i}"], 0)], [], None)
-        expected = saved.get_tensor(f"variable/{name}")
-        same = np.array_equal(value, expected) if value.dtype == object else value.tobytes() == np.asarray(expected).tobytes()
-        if not same or value.shape != np.shape(expected):
-            raise RuntimeError(f"variable {name} is not in the new session what it was in the old one")
+def _bytes(node: Any) -> int:
+    """The size of a variable, as far as its declaration says."""
+    shape = tensor_shape.TensorShape(node.proto.attr["shape"].shape)
+    size = state.item_size(node)
+    return size * (shape.num_elements() or 1) if shape.is_fully_defined() else _COMPARED_AT_ONCE
 
 
-class _Outside:
-    """Nodes of the mirror that a batch of helper ops uses."""
-
-    def __init__(self, mirror: Mirror) -> None:
-        self._mirror = mirror
-        self._operations: dict[str, Any] = {}
-
-    def user(self, name: str) -> str:
-        here = self._mirror.name_here(name)
-        self._operations[here] = self._mirror.operation(name)
-        return here
-
-    def add(self, here: str, operation: Any) -> None:
-        self._operations[here] = operation
-
-    def import_into(self, mirror: Mirror, carrier: Carrier, session: Any) -> dict[str, Any]:
-        """Add the ops to the mirror and the session: name -> operation."""
-        carrier.graph.versions.CopyFrom(mirror.user_graph.graph_def_versions)
-        tensors = {(n, k): capi.output(op, k) for n, op in self._operations.items() for k in _indices(carrier, n)}
-        wanted = [node.name for node in carrier.graph.node]
-        made = capi.import_graph_def(mirror.graph, carrier.graph.SerializeToString(), tensors, {}, wanted)
-        capi.extend_session(session)
-        return dict(zip(wanted, made, strict=True))
+def _raw(value: Any) -> bytes:
+    return bytes(np.asarray(value).tobytes())
 
 
-def _indices(carrier: Carrier, name: str) -> Iterable[int]:
-    from stepd.hook.engine.graphview import split_input
-
-    return {k for node in carrier.graph.node for source, k in map(split_input, node.input) if source == name}
+def state_bytes(view: Any, variables: Iterable[str]) -> int:
+    """Bytes of the variables, by their declarations; one of unknown shape counts as much as is compared at once."""
+    return sum(_bytes(view.nodes[name]) for name in variables)

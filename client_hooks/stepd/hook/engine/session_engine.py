@@ -12,11 +12,11 @@ import tempfile
 import threading
 import time
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
-from stepd.hook.engine import capi, names, requests
+from stepd.hook.engine import capi, containers, names, requests, restarts
 from stepd.hook.engine.chaos import ChaosMonkey
 from stepd.hook.engine.describe import describe
 from stepd.hook.engine.devices import Devices
@@ -24,9 +24,10 @@ from stepd.hook.engine.gate import Gate
 from stepd.hook.engine.kinds import Kind, Kinds, Route
 from stepd.hook.engine.mirror import Mirror
 from stepd.hook.engine.settings import EngineSettings
+from stepd.hook.engine.shield import unbroken
 from stepd.hook.engine.special_runs import Callables, PartialRuns
 from stepd.hook.engine.state import inventory
-from stepd.hook.engine.switcher import Switcher, SwitchRefusedError
+from stepd.hook.engine.switcher import Switcher, SwitchRefusedError, build
 from stepd.hook.engine.worker import worker
 from stepd.hook.log import logger as log
 from stepd.hook.model import GraphDescription, LiveStrategy, SessionDevice, SwitchOutcome, Way
@@ -38,6 +39,12 @@ _clock = time.perf_counter
 # RunOptions.trace_level, serialized: field 1. Without a GPU the software trace has all that the full one has, and does not take
 # the process's one profiling session, which the program or another thread may want.
 _SOFTWARE_TRACE, _FULL_TRACE = b"\x08\x01", b"\x08\x03"
+
+# A step of this length hides something of the work that keeps the next one from beginning; how long to wait for one, in steps, and
+# what a run takes to get past the place where it would be kept.
+_LONG_STEP_SECONDS = 0.02
+_STEPS_TO_AWAIT = 3.0
+_BEGIN_SECONDS = 0.002
 
 # What TensorFlow says when it could not even build the executors of a step.
 _BEFORE_EXECUTION = (
@@ -71,6 +78,7 @@ class SessionEngine:
         self.cluster = cluster
         self.kinds = Kinds()
         self.gate: Gate[Kind] = Gate()
+        self.containers = containers.Containers()
         self.callables = Callables(self)
         self.partial_runs = PartialRuns(self)
         self.epoch = 0
@@ -83,6 +91,8 @@ class SessionEngine:
         self._verification: requests.Verification | None = None
         # Guards the mirror's graph and the raw session against use by the engine's thread and by the user's at once.
         self.lock = threading.RLock()
+        # Held while TensorFlow builds in the raw session without the lock: it must not be deleted then.
+        self.in_use = threading.Lock()
         self._graph_lock = made._graph._session_run_lock
         # Nodes are in the mirror that the session has not taken: every run must try again, and fails as it would plainly.
         self._unsent: Exception | None = None
@@ -164,6 +174,9 @@ class SessionEngine:
             kind.runs += 1
             self.gate.leave(kind)
             kind.seconds = _clock() - begin
+            if kind.runs == 1:
+                kind.first_seconds = kind.seconds
+            kind.least = min(kind.least, kind.seconds)
             if metadata is not None and (route is not None or traced is not None):
                 self._use_metadata(metadata, traced, verification, error)
             if observer is not None:
@@ -190,8 +203,12 @@ class SessionEngine:
         if not before and type(error).__name__ != "ResourceExhaustedError":
             return False
         failed = self.strategy_id
-        with self.lock:
-            outcome = requests.switch_now(self, self.switcher(), None, [])
+
+        def go_back() -> SwitchOutcome:
+            with self.lock:
+                return requests.switch_now(self, self.switcher(), None, [])
+
+        outcome = unbroken(go_back)
         if outcome.ok:
             self.tell("strategy_failed", failed, text.partition("\n")[0])
         return before and outcome.ok
@@ -231,10 +248,30 @@ class SessionEngine:
             kind.runs += 1
             self.gate.leave(kind)
             kind.seconds = _clock() - begin
+            if kind.runs == 1:
+                kind.first_seconds = kind.seconds
+            kind.least = min(kind.least, kind.seconds)
             first, kind.ran_on = kind.ran_on != strategy, strategy
             switched |= kind.waited
             record = RunRecord(kind.step, strategy, begin, kind.seconds, False, None, switched, first, error, ())
             self.tell("run_finished", record)
+
+    def note_containers(self, wanted: Iterable[str] = ()) -> None:
+        """Remember which resource containers the session has, `wanted` or all that the graph names. Called with the lock held."""
+        switcher = self.switcher()
+        names_ = set(wanted) or containers.of_nodes(node.proto for node in switcher.view().nodes.values())
+        self.containers.note(self.raw, self.mirror, [d.name for d in self.devices()], names_, switcher.new_prefix())
+
+    def repair(self, error: BaseException) -> None:
+        """Have an error, on its way to the program, say of containers what it would say plainly."""
+        text = getattr(error, "_message", None)
+        missing = containers.named_in(text) if isinstance(text, str) else set()
+        if not missing or self._switcher is None:
+            return
+        with self.lock:
+            if not self.closed and not missing <= self.containers.known:
+                self.note_containers(missing)
+        names.set_text(error, self.containers.repair(str(text)))
 
     def name_here(self, name: str, kind: Kind) -> str:
         """The mirror's name for a user's "op" or "op:0" under what is in force, in a step of `kind`."""
@@ -250,6 +287,8 @@ class SessionEngine:
             if self.closed:
                 return
             self.closed = True
+        with self.in_use:
+            pass
         self.verify_next_run(None)
         self.tell("session_closed")
 
@@ -296,19 +335,20 @@ class SessionEngine:
     def state_dir(self) -> Path:
         return self.settings.state_dir or Path(tempfile.gettempdir()) / f"stepd-{os.getuid()}"
 
-    def replace_session(self, raw: Any, mirror: Mirror) -> None:
-        """Go on in a new raw session that has all the state; called with the lock held and no run in flight."""
+    def replace_session(self, raw: Any, switcher: Switcher) -> Any:
+        """Go on in a raw session that has all the state; called with the lock held and no run in flight. Returns the old one."""
         session = self.session()
         if session is None:
             raise SwitchRefusedError("the program has dropped the session")
         old, self.raw = self.raw, raw
         session._session = raw
         self.on_replace(old, raw)
-        self.mirror, self._switcher, self._devices = mirror, None, None
+        self.mirror, self._switcher = switcher.mirror, switcher
         self.epoch += 1
+        switcher.attach(self.epoch, self._set_epoch, self.lock, self._build)
         self.callables.session_replaced()
-        self.strategy_id = ""
-        capi.delete_session(old)
+        self.in_force(switcher.live.plan.strategy.id if switcher.live else "")
+        return old
 
     def in_force(self, strategy_id: str) -> None:
         """A switch was made; called with the lock held."""
@@ -327,16 +367,18 @@ class SessionEngine:
         """The session's switcher, made when it is needed first."""
         with self.lock:
             if self._switcher is None:
-                devices = Devices(self.devices(), self.settings.user_devices, self.mirror.placer is not None)
-                direct = not self.target and self.mirror.placer is None
-                self._switcher = Switcher(self.mirror, devices, bool(self.target), direct, self.settings.copies)
-                self._switcher.ordering = Ordering(self.settings.order, pools(devices, self._threads() if direct else 0))
-                self._switcher.other_kinds = self.callables.kinds
-                # Routes that were made for another switcher must not be taken for this one's.
-                self._set_epoch(self.epoch + 1)
-                self._switcher.epoch = self.epoch
-                self._switcher.on_epoch = self._set_epoch
+                self._switcher = self.new_switcher(self.mirror)
+                self._switcher.attach(self.epoch, self._set_epoch, self.lock, self._build)
             return self._switcher
+
+    def new_switcher(self, mirror: Mirror) -> Switcher:
+        """One for a session like this one on another mirror, which nobody uses yet."""
+        devices = Devices(self.devices(), self.settings.user_devices, mirror.placer is not None)
+        direct = not self.target and mirror.placer is None
+        made = Switcher(mirror, devices, bool(self.target), direct, self.settings.copies)
+        made.ordering = Ordering(self.settings.order, pools(devices, self._threads() if direct else 0))
+        made.other_kinds = self.callables.kinds
+        return made
 
     def _threads(self) -> int:
         """How many ops of CPU devices a direct session runs at once."""
@@ -345,6 +387,20 @@ class SessionEngine:
         for pool in list(config.session_inter_op_thread_pool)[:1] if config is not None else ():
             asked = pool.num_threads
         return asked if asked > 0 else len(os.sched_getaffinity(0))
+
+    def _build(self, raw: Any, route: Route) -> None:
+        with self.in_use:
+            if self.closed or raw is not self.raw:
+                raise SwitchRefusedError("the session is closed")
+            build(raw, route)
+
+    def calm(self) -> None:
+        """Wait until a long step has begun: what keeps runs from beginning for a while is then least in the way. Not for ever."""
+        slowest = max((kind.seconds for kind in self.kinds.all() if kind.runs > 1), default=0.0)
+        if slowest > _LONG_STEP_SECONDS:
+            most = min(_STEPS_TO_AWAIT * slowest, self.settings.gate_seconds)
+            self.gate.await_begin(lambda kind: kind.seconds > slowest / 2, most)
+            time.sleep(_BEGIN_SECONDS)
 
     def _set_epoch(self, epoch: int) -> None:
         """What is in force has changed; called while the runs that this concerns are held back."""
@@ -356,10 +412,16 @@ class SessionEngine:
 
     def _route(self, kind: Kind) -> Route | None:
         """How `kind` runs on what is in force. What goes wrong here sends the session back to the user's own nodes."""
+        epoch, switcher = self.epoch, self._switcher
+        # Without the lock, which may be held for as long as TensorFlow takes in a copy: epoch first, then what is in force.
+        ready = switcher.ready(kind) if switcher is not None else None
+        if ready is not None or ((switcher is None or switcher.live is None) and not self.mirror.aliases):
+            kind.route, kind.epoch = ready, epoch
+            return ready
+        return unbroken(functools.partial(self._routed, kind))
+
+    def _routed(self, kind: Kind) -> Route | None:
         with self.lock:
-            if self._switcher is None and not self.mirror.aliases:
-                kind.route, kind.epoch = None, self.epoch
-                return None
             switcher = self.switcher()
             try:
                 return switcher.route(self.raw, kind)
@@ -390,7 +452,7 @@ class SessionEngine:
         if not self.chaos.due() or self._unsent is not None or self.mirror.version == 0:
             return False
         try:
-            for outcome in self._chaos_outcomes(self.chaos, kind):
+            for outcome in unbroken(functools.partial(self._chaos_outcomes, self.chaos, kind)):
                 self.tell("switch_done", outcome)
         except Exception:
             log.exception("session %s: a chaos switch failed", self.session_id)
@@ -403,7 +465,7 @@ class SessionEngine:
             switcher = self.switcher()
             if chaos.way() is Way.RESTART:
                 strategy = chaos.strategy(switcher.units(), [])
-                outcomes.append(requests.restart_now(self, strategy, [kind], self.settings.gate_seconds))
+                outcomes.append(restarts.restart_now(self, strategy, [kind], 0.0).outcome)
                 if outcomes[0].ok or chaos.only_restarts:
                     return outcomes
             kept = [copy.plan.strategy for copy in switcher.kept.values()]

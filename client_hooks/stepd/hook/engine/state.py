@@ -5,15 +5,16 @@ Pure: GraphView in, NodeDefs out. The checkpoint is TensorFlow's own format (Sav
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from tensorflow.core.framework import graph_pb2, node_def_pb2, types_pb2
+from tensorflow.python.framework import dtypes
 
-from stepd.hook.engine import graphview, rules
+from stepd.hook.engine import graphview, queues, rules
 from stepd.hook.engine.classify import shared_reason
-from stepd.hook.engine.draws import History, replayable
+from stepd.hook.engine.draws import History, executed, replayable
 from stepd.hook.engine.graphview import GraphView
 
 _TABLES = frozenset({"HashTableV2"})
@@ -27,21 +28,27 @@ _IN_PROCESS = frozenset({"PyFunc", "EagerPyFunc", "PyFuncStateless", "GeneratorD
 class Inventory:
     """User ops that own state, by kind; `obstacles`: why the session cannot be restarted (empty: it can).
 
+    `iterators`: iterator -> the MakeIterator op that made it, None for one-shot ones.
     `draws`: random ops, and how often a new session must run them for their streams to be where they were.
     """
 
     variables: tuple[str, ...]
     tables: tuple[str, ...]
-    iterators: tuple[str, ...]
+    iterators: Mapping[str, str | None]
+    queues: tuple[str, ...]
     obstacles: tuple[str, ...]
     draws: Mapping[str, int]
 
 
 def inventory(view: GraphView, history: History | None = None) -> Inventory:
-    """What a restart would have to carry, of a session that has run `history`."""
+    """What a restart would have to carry, of a session that has run `history`. An op that never ran has no state."""
     draws = replayable(view, history)
-    variables, tables, iterators, obstacles = [], [], [], []
+    ran = None if history is None else _ran(view, history)
+    variables, tables, carried, obstacles = [], [], [], []
+    iterators: dict[str, str | None] = {}
     for node in view.nodes.values():
+        if ran is not None and node.name not in ran:
+            continue
         if node.op in rules.VARIABLES:
             variables.append(node.name)
             if node.proto.attr["dtype"].type in (types_pb2.DT_VARIANT, types_pb2.DT_RESOURCE):
@@ -49,24 +56,36 @@ def inventory(view: GraphView, history: History | None = None) -> Inventory:
         elif node.op in _TABLES or node.op in _MUTABLE_TABLES:
             tables.append(node.name)
         elif node.op in _ITERATORS:
-            iterators.append(node.name)
-            obstacles += _iterator_obstacles(view, node.name)
+            makers = _makers(view, node.name, ran)
+            iterators[node.name] = makers[0] if makers else None
+            obstacles += _iterator_obstacles(view, node.name, makers)
+        elif queues.carriable(node):
+            carried.append(node.name)
         elif "Dataset" in node.op:
             obstacles += _dataset_obstacles(view, node)
         elif node.op not in _STATELESS_SOURCES and node.name not in draws and (why := shared_reason(view, node)):
             obstacles.append(f"{node.name} ({node.op}): {why}")
-    return Inventory(tuple(variables), tuple(tables), tuple(iterators), tuple(obstacles), draws)
+    return Inventory(tuple(variables), tuple(tables), iterators, tuple(carried), tuple(obstacles), draws)
 
 
-def _iterator_obstacles(view: GraphView, name: str) -> list[str]:
-    makers = _makers(view, name)
+def _ran(view: GraphView, history: History) -> set[str]:
+    """Every op that may have run."""
+    ran: set[str] = set()
+    for kind in history.runs:
+        ran |= executed(view, kind)
+    ends = {graphview.split_input(n)[0] for kind in history.uncertain for n in (*kind.fetches, *kind.targets)}
+    return ran | view.ancestors(ends & view.nodes.keys())
+
+
+def _iterator_obstacles(view: GraphView, name: str, makers: Sequence[str]) -> list[str]:
     if len(makers) > 1:
         return [f"iterator {name} can be made from {len(makers)} data sets, and which one it has is not known"]
     return _dataset_obstacles(view, view.nodes[name])
 
 
-def _makers(view: GraphView, iterator: str) -> list[str]:
-    return [name for name in view.consumers[iterator] if view.nodes[name].op == "MakeIterator"]
+def _makers(view: GraphView, iterator: str, ran: Collection[str] | None) -> list[str]:
+    makers = [name for name in view.consumers[iterator] if view.nodes[name].op == "MakeIterator"]
+    return makers if ran is None else [name for name in makers if name in ran]
 
 
 def _dataset_obstacles(view: GraphView, node: graphview.Node) -> list[str]:
@@ -118,9 +137,9 @@ def value_type(node: graphview.Node) -> int:
     return int(node.proto.attr["dtype"].type)
 
 
-def maker(view: GraphView, iterator: str) -> str | None:
-    """The one MakeIterator op of an iterator; None for one-shot ones."""
-    return next(iter(_makers(view, iterator)), None)
+def item_size(node: graphview.Node) -> int:
+    """Bytes of one item of a variable; strings count as one."""
+    return max(1, int(dtypes.as_dtype(value_type(node)).size or 1))
 
 
 def is_mutable_table(node: graphview.Node) -> bool:

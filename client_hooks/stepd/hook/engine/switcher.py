@@ -6,6 +6,7 @@ Holds what is prepared and what is in force. It must not know the observer, stat
 from __future__ import annotations
 
 import itertools
+import threading
 import time
 from collections.abc import Callable, Collection, Sequence
 from typing import Any
@@ -40,7 +41,7 @@ _PATIENCE_STEPS = 4.0
 
 
 class Switcher:
-    """The representations of one session's graph. Every method is called with the engine's lock held."""
+    """The representations of one session's graph. Every method but `prepare` and `ready` is called with the lock held."""
 
     def __init__(self, mirror: Mirror, devices: Devices, shared_variables: bool, can_build: bool, most_copies: int) -> None:
         self.mirror = mirror
@@ -49,6 +50,9 @@ class Switcher:
         self.epoch = 0
         self.homes = Homes(mirror)
         self.on_epoch: Callable[[int], None] = lambda epoch: None
+        # Guards the mirror's graph and what the session has of it; has executors built while the session is there.
+        self.lock: Any = threading.RLock()
+        self.build: Callable[[Any, Route], None] = build
         self.kept: dict[str, Copy] = {}
         self.ordering = Ordering()
         # Step kinds that nobody prepares for, but that an order must not disturb.
@@ -64,6 +68,10 @@ class Switcher:
         self._version = -1
         self._view: GraphView | None = None
         self._classes: Classes | None = None
+
+    def attach(self, epoch: int, on_epoch: Callable[[int], None], lock: Any, build_in: Callable[[Any, Route], None]) -> None:
+        """From here on this is the switcher of a session that runs."""
+        self.epoch, self.on_epoch, self.lock, self.build = epoch, on_epoch, lock, build_in
 
     # -- the graph as it is now ---------------------------------------------------------------------------------------
 
@@ -94,6 +102,11 @@ class Switcher:
             assert self._view is not None
             self._classes = classify(self._view, self._shared_variables, {**self._tied(), **self._busy})
 
+    def see_as(self, other: Switcher) -> None:
+        """Take over what another switcher knows of the same graph; called with that one's lock held or nothing added to it."""
+        if not other._busy and other._version == self.mirror.version:
+            self._view, self._classes, self._version = other._view, other._classes, other._version
+
     def _tied(self) -> dict[str, str]:
         placer = self.mirror.placer
         if placer is None:
@@ -105,19 +118,28 @@ class Switcher:
 
     # -- preparing and switching ---------------------------------------------------------------------------------------
 
-    def prepare(self, session: Any, strategy: LiveStrategy, kinds: Collection[Kind]) -> Copy:
-        """A copy that serves `kinds`, imported and placed. Raises SwitchRefusedError."""
-        copy = self._copy(strategy, kinds)
-        moves = self.homes.to_move(copy.plan.variables)
-        self._extend(session, self.homes.prepare(self.view(), moves, self.new_prefix()))
-        needed = self.view().ancestors(name for kind in kinds for name in names_of(kind))
-        self._extend(session, copy.grow(self.view(), needed))
-        if self.can_build:
-            for kind in kinds:
-                if copy.serving(kind, self.view()) is not copy:
-                    continue
-                route = copy.route(kind)
-                capi.build_executors(session, list(route.feeds.values()), route.fetches, route.targets)
+    def prepare(
+        self, session: Any, strategy: LiveStrategy, kinds: Collection[Kind], calm: Callable[[], None] = lambda: None
+    ) -> Copy:
+        """A copy that serves `kinds`, imported, placed and built. Raises SwitchRefusedError.
+
+        `calm` is called before each piece of work that TensorFlow lets no run of the session begin beside; the lock is free then,
+        unless the caller holds it, and while TensorFlow builds.
+        """
+        with self.lock:
+            copy = self._copy(strategy, kinds)
+        calm()
+        with self.lock:
+            if self._version != self.mirror.version:
+                copy = self._copy(strategy, kinds)
+            new = self.homes.prepare(self.view(), self.homes.to_move(copy.plan.variables), self.new_prefix())
+            needed = self.view().ancestors(name for kind in kinds for name in names_of(kind))
+            self._extend(session, [*new, *copy.grow(self.view(), needed)])
+            routes = {kind: copy.route(kind) for kind in kinds if copy.serving(kind, self.view()) is copy}
+        for route in routes.values() if self.can_build else ():
+            calm()
+            self.build(session, route)
+        copy.routes.update(routes)
         return copy
 
     def _copy(self, strategy: LiveStrategy, kinds: Collection[Kind]) -> Copy:
@@ -167,8 +189,7 @@ class Switcher:
         def concerns(kind: Kind) -> bool:
             return not names_of(kind).isdisjoint(touched)
 
-        slowest = max((kind.seconds for kind in gate.in_flight(concerns)), default=0.0)
-        with gate.hold(concerns, min(seconds, _PATIENCE_SECONDS + _PATIENCE_STEPS * slowest)) as quiet:
+        with gate.hold(concerns, patience(gate.in_flight(concerns), seconds)) as quiet:
             if not quiet:
                 self._note_busy(gate.in_flight(concerns), moves)
                 raise NotQuietError(f"a run that uses variables that move ({next(iter(moves))}, ...) does not end")
@@ -215,6 +236,11 @@ class Switcher:
 
     # -- routing ------------------------------------------------------------------------------------------------------
 
+    def ready(self, kind: Kind) -> Route | None:
+        """The route of a kind that was prepared for the copy in force. Needs no lock: what is in force changes before the epoch."""
+        live = self.live
+        return live.routes.get(kind) if live is not None and not kind.in_parts else None
+
     def route(self, session: Any, kind: Kind) -> Route | None:
         """How to run `kind` now; copies more of the graph when the kind needs it."""
         plain = self.live is None and not self.mirror.aliases
@@ -236,6 +262,19 @@ class Switcher:
     def _adopt_extended_graph(self, copy: Copy) -> None:
         if not copy.adopt(self.resolve(copy.plan.strategy), self.view(), self.classes()):
             raise SwitchRefusedError("ops that the program added since need the original of what was copied")
+
+
+def build(session: Any, route: Route) -> None:
+    """Have a direct session build the executors of a step, without running any of it."""
+    capi.build_executors(session, list(route.feeds.values()), route.fetches, route.targets)
+
+
+def patience(in_flight: Collection[Kind], most: float) -> float:
+    """For how many seconds to hold runs back, so that those `in_flight` may end; at most `most`.
+
+    A run that waits for others, in a queue, may take as long as they are held back: only its shortest says what the step takes.
+    """
+    return min(most, _PATIENCE_SECONDS + _PATIENCE_STEPS * max((kind.least for kind in in_flight if kind.runs), default=0.0))
 
 
 def names_of(kind: Kind) -> set[str]:

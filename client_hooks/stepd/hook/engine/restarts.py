@@ -1,0 +1,223 @@
+"""Carries out a restart: a new session beside the old one, with a strategy in it, that takes the state over in a quiet moment.
+
+Whatever takes long is done while the old session serves. When a restart cannot be made, the old session goes on. This also frees
+what copies and helpers have left in the graph. It must not decide when a restart is worth it.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from stepd.hook.engine import capi, names, queues, restart
+from stepd.hook.engine.copies import Copy
+from stepd.hook.engine.kinds import Kind
+from stepd.hook.engine.mirror import Mirror
+from stepd.hook.engine.replay import Replay
+from stepd.hook.engine.restart import Loading, Saving, Side, StateChangedError
+from stepd.hook.engine.state import Inventory, inventory
+from stepd.hook.engine.switcher import NO_PLAN, NotQuietError, Switcher, SwitchRefusedError, build, patience
+from stepd.hook.model import LiveStrategy, SwitchOutcome, Way
+
+if TYPE_CHECKING:
+    from stepd.hook.engine.session_engine import SessionEngine
+
+# Preparations that came to nothing because the program changed what is to be carried.
+_ATTEMPTS = 3
+
+
+@dataclass
+class Restarted:
+    """What a restart came to; `copy` is in force."""
+
+    outcome: SwitchOutcome
+    copy: Copy | None = None
+
+
+def restart_now(
+    engine: SessionEngine, strategy: LiveStrategy | None, kinds: Sequence[Kind], seconds: float, spare: Sequence[Kind] = ()
+) -> Restarted:
+    """Restart with `strategy` (None: the program's own placement) in force, prepared for `kinds`.
+
+    `seconds`: for how long to try for a quiet moment; 0: once. `spare`: kinds to prepare for the program's own placement as well,
+    so that going back costs a normal step.
+    """
+    id_, rollback = (strategy.id if strategy else ""), strategy is None
+    began = time.monotonic()
+    error = ""
+    for _ in range(_ATTEMPTS):
+        successor = _Successor(engine)
+        try:
+            successor.prepare(strategy, kinds, spare)
+            waited = _in_a_quiet_moment(engine, successor, seconds)
+            copy = successor.switcher.live
+            refused = copy.plan.refused if copy else ()
+            prepared = time.monotonic() - began - waited
+            said = copy.plan.order.said if copy else ""
+            return Restarted(SwitchOutcome(id_, Way.RESTART, ok=True, not_honoured=refused, prepare_seconds=prepared,
+                             wait_seconds=waited, rollback=rollback, order_in_force=said), copy)  # fmt: skip
+        except StateChangedError as e:
+            error = str(e)
+        except Exception as e:
+            error = str(e)
+            break
+        finally:
+            successor.close()
+    error = names.user_text(error, engine.user_names())
+    return Restarted(SwitchOutcome(id_, Way.RESTART, ok=False, error=error, rollback=rollback))
+
+
+def obstacle(engine: SessionEngine) -> str:
+    """Why the session cannot be restarted now; "" when, as far as can be told ahead, it can."""
+    with engine.lock:
+        return engine.restart_obstacle(inventory(engine.switcher().view(), engine.kinds.history()).obstacles)
+
+
+def _in_a_quiet_moment(engine: SessionEngine, successor: _Successor, seconds: float) -> float:
+    """Try until nothing runs, for short moments; returns for how long runs were held back at last."""
+    deadline, pause = time.monotonic() + seconds, 0.05
+    while True:
+        left = max(0.0, deadline - time.monotonic())
+        try:
+            return successor.take_over(left or engine.settings.gate_seconds)
+        except NotQuietError:
+            if left <= pause:
+                raise
+        time.sleep(pause)
+        pause *= 2
+
+
+@dataclass
+class _Queues:
+    """Helpers on the queues of both sessions."""
+
+    old: queues.Ops
+    new: queues.Ops
+    types: dict[str, str] = field(default_factory=dict)
+
+
+class _Successor:
+    """The new session until it is the engine's. `close` frees what is not needed any more, whatever became of it."""
+
+    switcher: Switcher
+
+    def __init__(self, engine: SessionEngine) -> None:
+        self._engine = engine
+        self._raw: Any = None
+        self._old: Any = None
+        self._saving: Saving | None = None
+
+    def prepare(self, strategy: LiveStrategy | None, kinds: Sequence[Kind], spare: Sequence[Kind]) -> None:
+        """Everything that can be done while the old session serves. Raises SwitchRefusedError and what TensorFlow raises."""
+        engine = self._engine
+        with engine.lock:
+            if engine.closed:
+                raise SwitchRefusedError("the session is closed")
+            self._predecessor = engine.raw
+            before = engine.switcher()
+            self._view = before.view()
+            owned = self._inventory()
+            mirror = engine.mirror.compacted(names.is_own)
+        self._begin(mirror, before)
+        copy = self.switcher.prepare(self._raw, strategy, kinds) if strategy else None
+        if self.switcher.can_build:
+            plain = Copy(NO_PLAN, mirror, self.switcher.homes, lambda: "")
+            for kind in spare if strategy else kinds:
+                build(self._raw, plain.route(kind))
+        self._replay = Replay(self._raw, mirror, self._view)
+        self._replay.advance(owned.draws)
+        self._replay.advance(self._inventory().draws)  # what went on since goes on: its executors are there then
+        engine.calm()
+        with engine.lock:
+            self._check_unchanged()
+            self._connect(mirror, before, owned, copy)
+        self.switcher.live = copy
+
+    def _begin(self, mirror: Mirror, before: Switcher) -> None:
+        engine = self._engine
+        self._raw = capi.new_session(mirror.graph.handle, *engine.session_options)
+        capi.extend_session(self._raw)
+        self.switcher = engine.new_switcher(mirror)
+        self.switcher.see_as(before)
+
+    def _connect(self, mirror: Mirror, before: Switcher, owned: Inventory, copy: Copy | None) -> None:
+        """Make the helper ops in both sessions."""
+        engine, view, builds = self._engine, self._view, before.can_build
+        old = Side(engine.raw, engine.mirror, view, before.new_prefix(), builds)
+        new = Side(self._raw, mirror, view, self.switcher.new_prefix(), builds)
+        engine.note_containers()
+        self._saving = Saving(old, owned, before.homes, engine.state_dir())
+        self._moved = dict(copy.plan.variables) if copy else {}
+        self._loading = Loading(new, owned, self._saving.checkpoint, self.switcher.homes, self._moved)
+        self._queues: _Queues | None = None
+        if owned.queues:
+            ops = [queues.Ops(s.session, s.mirror, view, owned.queues, f"{s.prefix}/queues") for s in (old, new)]
+            for one in ops if builds else ():
+                one.build()
+            self._queues = _Queues(*ops, {name: view.nodes[name].op for name in owned.queues})
+
+    def take_over(self, seconds: float) -> float:
+        """Have the engine go on in the new session; returns the seconds that runs were held back. Raises NotQuietError."""
+        engine = self._engine
+        with engine.lock:
+            with engine.gate.hold(_any, patience(engine.gate.in_flight(_any), seconds)) as quiet:
+                held = time.monotonic()
+                if not quiet:
+                    raise NotQuietError(f"{_blocked(engine)} does not end, which keeps the session from being restarted")
+                self._check_unchanged()
+                self._move_state(self._inventory())
+                self._old = engine.replace_session(self._raw, self.switcher)
+                self._raw = None
+            return time.monotonic() - held
+
+    def _move_state(self, owned: Inventory) -> None:
+        assert self._saving is not None
+        contents = self._queues.old.contents(self._queues.types) if self._queues else []
+        self._engine.note_containers()
+        self._saving.save()
+        self._loading.load()
+        self._replay.advance(owned.draws)
+        if self._queues:
+            self._queues.new.fill(contents)
+        self._loading.verify()
+        self.switcher.homes.at.update(self._moved)
+
+    def _inventory(self) -> Inventory:
+        """What is to be carried now. Raises SwitchRefusedError when it cannot be."""
+        owned = inventory(self._view, self._engine.kinds.history())
+        found = self._engine.restart_obstacle(owned.obstacles)
+        if found:
+            raise SwitchRefusedError(found)
+        return owned
+
+    def _check_unchanged(self) -> None:
+        engine = self._engine
+        if engine.closed:
+            raise SwitchRefusedError("the session is closed")
+        if engine.raw is not self._predecessor or engine.mirror.version != self.switcher.mirror.version:
+            raise StateChangedError("the program extended its graph while the restart was prepared")
+
+    def close(self) -> None:
+        if self._saving is not None:
+            self._saving.checkpoint.remove()
+        if self._raw is not None:
+            capi.delete_session(self._raw)
+        if self._old is not None:
+            with self._engine.in_use:
+                capi.delete_session(self._old)
+
+
+def _any(kind: Kind) -> bool:
+    return True
+
+
+def _blocked(engine: SessionEngine) -> str:
+    """The run in flight that goes on for longest, in words."""
+    kinds = engine.gate.in_flight(_any)
+    ends = [*kinds[0].step.fetches, *kinds[0].step.targets] if kinds else []
+    return f"a run of {', '.join(ends[:2])}{', ...' * (len(ends) > 2)}" if ends else "a run"
+
+
+__all__ = ["Restarted", "obstacle", "restart", "restart_now"]
