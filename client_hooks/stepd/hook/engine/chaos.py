@@ -12,6 +12,8 @@ from collections.abc import Sequence
 from stepd.hook.engine.settings import Chaos
 from stepd.hook.model import LiveStrategy, Way
 
+_SWITCHES_BETWEEN_COMPACTIONS = 20
+
 
 class ChaosMonkey:
     """Says after which runs to switch, which way, and to what."""
@@ -22,6 +24,7 @@ class ChaosMonkey:
         self._lock = threading.Lock()
         self._runs = 0
         self._made = 0
+        self._until_compaction = 0
 
     @property
     def only_restarts(self) -> bool:
@@ -33,6 +36,14 @@ class ChaosMonkey:
             due = self._runs > 0 and self._runs % self._chaos.switch_every == 0
             self._runs += 1
             return due
+
+    def may_compact(self) -> bool:
+        """A restart that was not possible is tried again, but not before every switch."""
+        self._until_compaction -= 1
+        return self._until_compaction < 0
+
+    def could_not_compact(self) -> None:
+        self._until_compaction = _SWITCHES_BETWEEN_COMPACTIONS
 
     def way(self) -> Way:
         if self._chaos.way == "both":

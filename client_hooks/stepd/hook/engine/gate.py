@@ -18,6 +18,8 @@ class Gate(Generic[K]):
         self._changed = threading.Condition(threading.Lock())
         self._in_flight: dict[K, int] = {}
         self._holding: Callable[[K], bool] | None = None
+        # Seconds that all holds together lasted.
+        self.held = 0.0
         # Who waits for a run to begin: what it waits for, and whether it came.
         self._awaited: Callable[[K], bool] | None = None
 
@@ -62,21 +64,23 @@ class Gate(Generic[K]):
 
         Runs of other kinds (a queue runner that is blocked for ever, say) go on. One switch holds at a time.
         """
+        began = time.monotonic()
         with self._changed:
             self._holding = concerns
             try:
                 quiet = self._wait_quiet(concerns, time.monotonic() + seconds)
             except BaseException:
-                self._release()
+                self._release(began)
                 raise
         try:
             yield quiet
         finally:
             with self._changed:
-                self._release()
+                self._release(began)
 
-    def _release(self) -> None:
+    def _release(self, began: float) -> None:
         self._holding = None
+        self.held += time.monotonic() - began
         self._changed.notify_all()
 
     def _wait_quiet(self, concerns: Callable[[K], bool], deadline: float) -> bool:

@@ -18,6 +18,7 @@ from stepd.hook.engine.mirror import Mirror
 from stepd.hook.engine.session_engine import SessionEngine
 from stepd.hook.engine.settings import EngineSettings
 from stepd.hook.log import logger as log
+from stepd.hook.order.native import provider
 from stepd.hook.ports import ObserverPort
 
 _ROOM = str(Path(__file__).parent)
@@ -98,6 +99,9 @@ def new_session_ref(graph: Any, options: Any) -> Any:
     observer, settings = _installed[0]
     cluster = None if session._target or settings.local_cluster is None else settings.local_cluster()
     config = _chaos_config(session._config, settings)
+    native = "workers and servers have executors of their own"
+    if cluster is None and not session._target:
+        config, native = _with_executor(session._config if config is None else config, settings)
     if cluster is not None:
         capi.set_session_options(options, cluster.target.encode(), cluster.session_config(session._config))
     elif config is not None:
@@ -111,6 +115,7 @@ def new_session_ref(graph: Any, options: Any) -> Any:
         engine.session_options = (cluster.target.encode(), cluster.session_config(session._config))
     else:
         engine.session_options = (session._target, session._config if config is None else config)
+    engine.native = native
     engine.on_replace = _replaced
     _owners[owner] = engine
     return raw
@@ -144,6 +149,17 @@ def _chaos_config(config: Any, settings: EngineSettings) -> Any:
     more.CopyFrom(config)
     more.device_count["CPU"] = max(settings.chaos.devices, config.device_count.get("CPU", 1))
     return more
+
+
+def _with_executor(config: Any, settings: EngineSettings) -> tuple[Any, str]:
+    """A direct session's config with the native executor where it may be used, and why it is not used."""
+    executor, why = provider.executor_type(settings.order, config.experimental.executor_type)
+    if not executor:
+        return config, why
+    more = type(config)()
+    more.CopyFrom(config)
+    more.experimental.executor_type = executor
+    return more, ""
 
 
 def _forget(owner: int, _: Any) -> None:
@@ -220,7 +236,7 @@ def session_run(raw: Any, options: Any, feeds: Any, fetches: Any, targets: Any, 
     try:
         return engine.run(options, feeds, fetches, targets, metadata)
     except BaseException as e:
-        if not engine.undo(e):
+        if not engine.routing.undo(e):
             _own_error(engine, e)
             raise
     try:

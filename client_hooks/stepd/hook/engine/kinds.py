@@ -48,6 +48,14 @@ class Kind:
         self.first_seconds = 0.0  # of the first one, which built the executors
         self.least = math.inf  # of all runs
 
+    def ran(self, seconds: float, held: float) -> None:
+        """A run took `seconds`; switches held runs back for `held` of them, at most."""
+        self.runs += 1
+        self.seconds = seconds
+        if self.runs == 1:
+            self.first_seconds = seconds
+        self.least = min(self.least, seconds - held)
+
 
 def step_kind(feeds: list[str], fetches: list[str], targets: list[str]) -> StepKind:
     """A StepKind of sorted, distinct names; the id hashes all three lists."""

@@ -74,7 +74,7 @@ def switch(engine: SessionEngine, strategy: LiveStrategy, way: Way, done: Done) 
     if copy is None:
         done(outcome)
     else:
-        engine.verify_next_run(Verification(copy, outcome, done))
+        engine.told.verify_next_run(Verification(copy, outcome, done))
 
 
 def _switch(engine: SessionEngine, strategy: LiveStrategy, chosen: Chosen) -> tuple[SwitchOutcome, Copy | None]:

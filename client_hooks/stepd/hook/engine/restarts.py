@@ -65,7 +65,7 @@ def restart_now(
             break
         finally:
             successor.close()
-    error = names.user_text(error, engine.user_names())
+    error = names.user_text(error, engine.routing.user_names())
     return Restarted(SwitchOutcome(id_, Way.RESTART, ok=False, error=error, rollback=rollback))
 
 
@@ -139,7 +139,7 @@ class _Successor:
         engine = self._engine
         self._raw = capi.new_session(mirror.graph.handle, *engine.session_options)
         capi.extend_session(self._raw)
-        self.switcher = engine.new_switcher(mirror)
+        self.switcher = engine.routing.new_switcher(mirror)
         self.switcher.see_as(before)
 
     def _connect(self, mirror: Mirror, before: Switcher, owned: Inventory, copy: Copy | None) -> None:

@@ -68,7 +68,7 @@ class Callables:
         """The callable for what is in force; those of earlier switches are released."""
         engine = self._engine
         with engine.lock:
-            epoch = engine.epoch
+            epoch = engine.routing.epoch
             if epoch not in known.handles:
                 for old in [e for e in known.handles if e != -1]:
                     capi.release_callable(engine.raw, known.handles.pop(old))
@@ -83,7 +83,7 @@ class Callables:
     def _mapped(self, options: config_pb2.CallableOptions, kind: Kind) -> config_pb2.CallableOptions:
         made = config_pb2.CallableOptions()
         made.CopyFrom(options)
-        here = functools.partial(self._engine.name_here, kind=kind)
+        here = functools.partial(self._engine.routing.name_here, kind=kind)
         for repeated in (made.feed, made.fetch, made.target):
             repeated[:] = [here(name) for name in repeated]
         for connection in made.tensor_connection:
@@ -123,7 +123,7 @@ class PartialRuns:
         engine.kinds.uncertain.add(kind.step)
         if not kind.in_parts:
             kind.in_parts, kind.epoch = True, -1
-        route = engine.enter(kind)
+        route = engine.routing.enter(kind)
         try:
             if route is None:
                 handle = capi.prun_setup(engine.raw, feeds, fetches, targets)
@@ -152,7 +152,7 @@ class PartialRuns:
             return result
         except BaseException as e:
             if known.route is not None:
-                names.repair_error(e, engine.user_names(), engine.cluster)
+                names.repair_error(e, engine.routing.user_names(), engine.cluster)
             raise
         finally:
             if done and self._open.pop(handle, None) is not None:

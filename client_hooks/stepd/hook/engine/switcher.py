@@ -47,14 +47,14 @@ class Switcher:
         self.mirror = mirror
         self.devices = devices
         self.live: Copy | None = None
-        self.epoch = 0
         self.homes = Homes(mirror)
-        self.on_epoch: Callable[[int], None] = lambda epoch: None
+        self._on_switch: Callable[[], None] = lambda: None
         # Guards the mirror's graph and what the session has of it; has executors built while the session is there.
         self.lock: Any = threading.RLock()
         self.build: Callable[[Any, Route], None] = build
         self.kept: dict[str, Copy] = {}
         self.ordering = Ordering()
+        self.native_wanted: Callable[[], None] = lambda: None
         # Step kinds that nobody prepares for, but that an order must not disturb.
         self.other_kinds: Callable[[], Sequence[Kind]] = tuple
         self.made = 0
@@ -69,9 +69,9 @@ class Switcher:
         self._view: GraphView | None = None
         self._classes: Classes | None = None
 
-    def attach(self, epoch: int, on_epoch: Callable[[int], None], lock: Any, build_in: Callable[[Any, Route], None]) -> None:
-        """From here on this is the switcher of a session that runs."""
-        self.epoch, self.on_epoch, self.lock, self.build = epoch, on_epoch, lock, build_in
+    def attach(self, on_switch: Callable[[], None], lock: Any, build_in: Callable[[Any, Route], None]) -> None:
+        """From here on this is the switcher of a session that runs. `on_switch` is called when something else is in force."""
+        self._on_switch, self.lock, self.build = on_switch, lock, build_in
 
     # -- the graph as it is now ---------------------------------------------------------------------------------------
 
@@ -156,6 +156,8 @@ class Switcher:
         self.made += 1
         steps = [kind.step for kind in (*kinds, *self.other_kinds()) if not kind.in_parts]
         order = self.ordering.plan(strategy, self.view(), self.classes(), self.devices, plan.device_of, steps)
+        if order.lacks_native:
+            self.native_wanted()
         plan = ordered(plan, order, self.view())
         self.kept[strategy.id] = Copy(plan, self.mirror, self.homes, self.new_prefix, self.devices)
         return self.kept[strategy.id]
@@ -228,8 +230,7 @@ class Switcher:
 
     def _put(self, copy: Copy | None) -> None:
         self.live = copy
-        self.epoch += 1
-        self.on_epoch(self.epoch)
+        self._on_switch()
 
     def new_prefix(self) -> str:
         return names.prefix(next(self._numbers))
@@ -244,9 +245,7 @@ class Switcher:
     def route(self, session: Any, kind: Kind) -> Route | None:
         """How to run `kind` now; copies more of the graph when the kind needs it."""
         plain = self.live is None and not self.mirror.aliases
-        route = None if plain else self._routed(session, kind)
-        kind.route, kind.epoch = route, self.epoch
-        return route
+        return None if plain else self._routed(session, kind)
 
     def _routed(self, session: Any, kind: Kind) -> Route | None:
         copy = self.live or Copy(NO_PLAN, self.mirror, self.homes, self.new_prefix)

@@ -1,0 +1,53 @@
+"""Makes the switches of the chaos setting on one session, on the thread whose run is due. An instrument for tests.
+
+It must not know how strategies are drawn (see `chaos`).
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import TYPE_CHECKING
+
+from stepd.hook.engine import requests, restarts
+from stepd.hook.engine.chaos import ChaosMonkey
+from stepd.hook.engine.kinds import Kind
+from stepd.hook.engine.shield import unbroken
+from stepd.hook.log import logger as log
+from stepd.hook.model import SwitchOutcome, Way
+
+if TYPE_CHECKING:
+    from stepd.hook.engine.session_engine import SessionEngine
+
+
+def switch(engine: SessionEngine, chaos: ChaosMonkey, kind: Kind) -> bool:
+    """Switch if a switch is due before this run of `kind`; was it?"""
+    if not chaos.due() or not engine.has_graph():
+        return False
+    try:
+        for outcome in unbroken(functools.partial(_outcomes, engine, chaos, kind)):
+            engine.told.tell("switch_done", outcome)
+    except Exception:
+        log.exception("session %s: a chaos switch failed", engine.session_id)
+    return True
+
+
+def _outcomes(engine: SessionEngine, chaos: ChaosMonkey, kind: Kind) -> list[SwitchOutcome]:
+    """One switch; a restart that is not possible is made up for in session, unless only restarts are wanted.
+
+    A session that is full of copies is restarted whatever way is wanted, as one under a daemon is; where that is not possible the
+    copies that there are serve on.
+    """
+    outcomes: list[SwitchOutcome] = []
+    with engine.lock:
+        switcher = engine.switcher()
+        full = switcher.made >= engine.settings.copies
+        if chaos.way() is Way.RESTART or (full and chaos.may_compact()):
+            strategy = chaos.strategy(switcher.units(), [])
+            outcomes.append(restarts.restart_now(engine, strategy, [kind], 0.0).outcome)
+            if outcomes[0].ok or chaos.only_restarts:
+                return outcomes
+            chaos.could_not_compact()
+        kept = [copy.plan.strategy for copy in switcher.kept.values()]
+        strategy = chaos.strategy(switcher.units(), kept if full else [])
+        outcomes.append(requests.switch_now(engine, switcher, strategy, [kind]))
+    return outcomes

@@ -1,0 +1,171 @@
+"""How a step kind runs on what is in force in one session, and what happens when it cannot.
+
+The session's engine owns this; it must not know the observer's requests or how strategies are prepared.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+from typing import TYPE_CHECKING
+
+from stepd.hook.engine import requests
+from stepd.hook.engine.devices import Devices
+from stepd.hook.engine.kinds import Kind, Route
+from stepd.hook.engine.mirror import Mirror
+from stepd.hook.engine.shield import unbroken
+from stepd.hook.engine.switcher import Switcher, SwitchRefusedError
+from stepd.hook.log import logger as log
+from stepd.hook.model import SwitchOutcome
+from stepd.hook.order.native import library, provider
+from stepd.hook.order.planning import Ordering, pools
+
+if TYPE_CHECKING:
+    from stepd.hook.engine.session_engine import SessionEngine
+
+# What TensorFlow says when it could not even build the executors of a step.
+_BEFORE_EXECUTION = (
+    "Cannot assign a device",
+    "No OpKernel was registered",
+    "Cannot colocate",
+    "Could not satisfy explicit device",
+)
+
+
+class Routing:
+    """Routes of one session. `epoch` counts what was in force; a route is good for one epoch."""
+
+    def __init__(self, engine: SessionEngine) -> None:
+        self._engine = engine
+        self._switcher: Switcher | None = None
+        self.epoch = 0
+
+    def switcher(self) -> Switcher:
+        """The session's switcher, made when it is needed first."""
+        with self._engine.lock:
+            if self._switcher is None:
+                self.use(self.new_switcher(self._engine.mirror))
+            assert self._switcher is not None
+            return self._switcher
+
+    def new_switcher(self, mirror: Mirror) -> Switcher:
+        """One for a session like this one on another mirror, which nobody uses yet."""
+        engine = self._engine
+        devices = Devices(engine.devices(), engine.settings.user_devices, mirror.placer is not None)
+        direct = not engine.target and mirror.placer is None
+        made = Switcher(mirror, devices, bool(engine.target), direct, engine.settings.copies)
+        native = "it is for CPU devices" if any(d.type != "CPU" for d in devices.all) else engine.native
+        made.ordering = Ordering(engine.settings.order, pools(devices, self._threads() if direct else 0), native)
+        if native == library.NOT_BUILT:
+            made.native_wanted = provider.wanted
+        made.other_kinds = engine.callables.kinds
+        return made
+
+    def _threads(self) -> int:
+        """How many ops of CPU devices a direct session runs at once."""
+        config = self._engine.session_options[1]
+        asked = config.inter_op_parallelism_threads if config is not None else 0
+        for pool in list(config.session_inter_op_thread_pool)[:1] if config is not None else ():
+            asked = pool.num_threads
+        return asked if asked > 0 else len(os.sched_getaffinity(0))
+
+    def use(self, switcher: Switcher) -> None:
+        """From here on `switcher` says what is in force; the lock is held."""
+        self._switcher = switcher
+        self._next_epoch()
+        switcher.attach(self._next_epoch, self._engine.lock, self._engine.build)
+
+    def _next_epoch(self) -> None:
+        """What is in force has changed; called while the runs that this concerns are held back."""
+        self.epoch += 1
+
+    def enter(self, kind: Kind) -> Route | None:
+        """Begin a run of `kind`: its route for what is in force. The caller must call `gate.leave`."""
+        gate = self._engine.gate
+        while True:
+            epoch = self.epoch
+            route = kind.route if kind.epoch == epoch else self._route(kind)
+            kind.waited = gate.enter(kind)
+            # State moves only while no run that uses it is in flight: from here on `route` stays right, or never was.
+            if self.epoch == epoch:
+                return route
+            gate.leave(kind)
+
+    def _route(self, kind: Kind) -> Route | None:
+        """How `kind` runs on what is in force. What goes wrong here sends the session back to the user's own nodes."""
+        epoch, switcher = self.epoch, self._switcher
+        # Without the lock, which may be held for as long as TensorFlow takes in a copy: epoch first, then what is in force.
+        ready = switcher.ready(kind) if switcher is not None else None
+        if ready is not None or ((switcher is None or switcher.live is None) and not self._engine.mirror.aliases):
+            kind.route, kind.epoch = ready, epoch
+            return ready
+        return unbroken(functools.partial(self._routed, kind))
+
+    def _routed(self, kind: Kind) -> Route | None:
+        with self._engine.lock:
+            switcher = self.switcher()
+            try:
+                return self._made(switcher, kind)
+            except SwitchRefusedError as e:
+                log.info("session %s: %s", self._engine.session_id, e)
+                self._renew(switcher, kind)
+            except Exception:
+                log.exception("session %s: a copy could not serve a run", self._engine.session_id)
+                self._go_back(switcher)
+            return self._made(switcher, kind)
+
+    def _made(self, switcher: Switcher, kind: Kind) -> Route | None:
+        kind.route, kind.epoch = switcher.route(self._engine.raw, kind), self.epoch
+        return kind.route
+
+    def _renew(self, switcher: Switcher, kind: Kind) -> None:
+        engine = self._engine
+        try:
+            switcher.renew(engine.raw, kind, engine.gate, engine.settings.gate_seconds)
+            self._made(switcher, kind)
+        except Exception as e:
+            log.info("session %s goes back to the program's own placement: %s", engine.session_id, e)
+            self._go_back(switcher)
+
+    def _go_back(self, switcher: Switcher) -> None:
+        engine = self._engine
+        failed, engine.strategy_id = engine.strategy_id, ""
+        switcher.switch(engine.raw, None, engine.gate, engine.settings.gate_seconds)
+        if failed:
+            engine.told.tell("strategy_failed", failed, "the session could not go on with it after the graph was extended")
+
+    def undo(self, error: BaseException) -> bool:
+        """A run raised: if that is the strategy's doing, go back. True when nothing of it had run, so that it may run again."""
+        engine = self._engine
+        if not engine.strategy_id:
+            return False
+        text = str(getattr(error, "message", ""))
+        before = any(sign in text for sign in _BEFORE_EXECUTION)
+        if not before and type(error).__name__ != "ResourceExhaustedError":
+            return False
+        failed = engine.strategy_id
+
+        def go_back() -> SwitchOutcome:
+            with engine.lock:
+                return requests.switch_now(engine, self.switcher(), None, [])
+
+        outcome = unbroken(go_back)
+        if outcome.ok:
+            engine.told.tell("strategy_failed", failed, text.partition("\n")[0])
+        return before and outcome.ok
+
+    def user_names(self) -> dict[str, str]:
+        """The mirror's name -> the user's, for ops that had to be renamed."""
+        return {here: name for name, (here, _) in self._engine.mirror.aliases.items()}
+
+    def name_here(self, name: str, kind: Kind) -> str:
+        """The mirror's name for a user's "op" or "op:0" under what is in force, in a step of `kind`."""
+        op, colon, index = name.partition(":")
+        live = self._switcher.live if self._switcher is not None else None
+        if live is None or self._switcher is None:
+            return self._engine.mirror.name_here(op) + colon + index
+        return live.serving(kind, self._switcher.view()).name_of(op) + colon + index
+
+    def switched_ever(self) -> bool:
+        """Was anything but the program's own placement ever thought of?"""
+        return self._switcher is not None

@@ -1,0 +1,109 @@
+"""What a session's engine tells its observer, and which runs are traced or verified. An observer that raises is not called again.
+
+It must not know how runs are made.
+"""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from stepd.hook.engine import capi, names, requests
+from stepd.hook.engine.kinds import Kind
+from stepd.hook.engine.worker import worker
+from stepd.hook.log import logger as log
+from stepd.hook.ports import ObserverPort, RunRecord
+
+if TYPE_CHECKING:
+    from stepd.hook.engine.session_engine import SessionEngine
+
+# RunOptions.trace_level, serialized: field 1. Without a GPU the software trace has all that the full one has, and does not take
+# the process's one profiling session, which the program or another thread may want.
+_SOFTWARE_TRACE, _FULL_TRACE = b"\x08\x01", b"\x08\x03"
+
+
+@dataclass
+class Traced:
+    """A run that asks for metadata on the engine's account: RunOptions, and where the RunMetadata goes."""
+
+    options: Any
+    metadata: Any
+    verification: requests.Verification | None = None
+
+    @classmethod
+    def asking(cls, options: bytes, verification: requests.Verification | None = None) -> Traced:
+        return cls(capi.c.TF_NewBufferFromString(options), capi.c.TF_NewBuffer(), verification)
+
+    def free(self) -> None:
+        capi.delete_buffer(self.options)
+        capi.delete_buffer(self.metadata)
+
+
+class Told:
+    """The observer of one engine, or none."""
+
+    def __init__(self, engine: SessionEngine, observer: ObserverPort | None) -> None:
+        self._engine = engine
+        self._verification: requests.Verification | None = None
+        self.observer = observer
+
+    def tell(self, event: str, *details: Any) -> None:
+        """Call a method of the observer."""
+        heard = getattr(self.observer, event, None)
+        if heard is None:
+            return
+        try:
+            heard(self._engine, *details)
+        except Exception as e:
+            self._disable(e)
+
+    def run_finished(self, record: RunRecord) -> None:
+        try:
+            if self.observer is not None:
+                self.observer.run_finished(self._engine, record)
+        except Exception as e:
+            self._disable(e)
+
+    def _disable(self, error: Exception) -> None:
+        self.observer = None
+        log.warning("stepd: session %s is no longer watched: the observer raised %r", self._engine.session_id, error)
+
+    def verify_next_run(self, verification: requests.Verification | None) -> None:
+        """One that never got its run reports without."""
+        unseen, self._verification = self._verification, verification
+        if unseen is not None:
+            worker.submit(functools.partial(unseen.finish, None))
+
+    def wants(self, kind: Kind) -> Traced | None:
+        """What to ask of a run for which the program asks nothing."""
+        if self._verification is not None:
+            verification, self._verification = self._verification, None
+            return Traced.asking(requests.PARTITION_GRAPHS, verification)
+        if self.observer is None:
+            return None
+        try:
+            return Traced.asking(self._trace_options()) if self.observer.wants_trace(self._engine, kind.step) else None
+        except Exception as e:
+            self._disable(e)
+            return None
+
+    def _trace_options(self) -> bytes:
+        """A session of a cluster collects nothing for a software trace, and its full trace minds no other one (measured)."""
+        engine = self._engine
+        remote = bool(engine.target) or engine.cluster is not None
+        return _FULL_TRACE if remote or any(device.type == "GPU" for device in engine.devices()) else _SOFTWARE_TRACE
+
+    def use_metadata(self, metadata: Any, verification: requests.Verification | None, error: str) -> None:
+        """After a run with metadata: verify the switch that it was the first run on; give it the user's names."""
+        data = capi.buffer_bytes(metadata)
+        if verification is not None:
+            worker.submit(functools.partial(verification.finish, None if error else data))
+        elif not error and names.holds_own(data):
+            capi.repaired_buffers[metadata] = names.repair_metadata(data, self._engine.routing.user_names())
+
+    def trace(self, traced: Traced | None) -> bytes | None:
+        """Serialized RunMetadata of a traced run with the user's names."""
+        if traced is None or traced.verification is not None:
+            return None
+        return capi.repaired_buffers.pop(traced.metadata, None) or capi.buffer_bytes(traced.metadata)
