@@ -19,7 +19,7 @@ from stepd.core.problem import Device, Link, Problem
 
 
 def make_problem(seconds, edges, links, memory, resident=None, temp=None, colocation=None, name="p"):
-    """A Problem from plain lists. edges: (src, dst, output, bytes); links: (src, dst, bytes_per_second, latency)."""
+    """A Problem from plain lists. edges: (src, dst, output, bytes); links: (src, dst, bytes_per_second, latency, handling)."""
     n = len(seconds)
     columns = list(zip(*edges, strict=True)) if edges else [[], [], [], []]
     return Problem(
@@ -62,6 +62,8 @@ def problems(draw, max_ops=14, max_devices=4, memory=(10**6,)):
     links = [
         (a, b, draw(st.sampled_from([1.0, 1.0, 2.0, 4.0])), draw(st.sampled_from([0.0, 0.0, 0.5, 1.0]))) for a, b in sorted(present)
     ]
+    if draw(st.booleans()):
+        links = [(*link, draw(st.sampled_from([0.0, 0.5])), draw(st.sampled_from([0.0, 0.25]))) for link in links]
     amount = st.sampled_from([0, 0, 1, 3, 8])
     resident, temp = [draw(amount) for _ in range(n)], [draw(amount) for _ in range(n)]
     colocation = [draw(st.sampled_from([-1, -1, -1, 0, 1])) for _ in range(n)]
@@ -136,6 +138,7 @@ def reference_simulation(problem, placement, priority):
     start, finish = [None] * n, [None] * n
     free_at = {(link.src, link.dst): 0.0 for link in problem.links}
     in_flight, transfers = [], []
+    occupied = [0.0] * d  # until when transfers keep a device from starting an op
     peak = [0] * d
     now = 0.0
 
@@ -148,7 +151,7 @@ def reference_simulation(problem, placement, priority):
     while True:
         for k in range(d):
             ready = [i for i in waiting if placement[i] == k and inputs[i] <= present[k]]
-            if k not in running and ready:
+            if k not in running and ready and occupied[k] <= now:
                 op = min(ready, key=lambda i: priority[i])
                 waiting.discard(op)
                 start[op] = now
@@ -158,6 +161,11 @@ def reference_simulation(problem, placement, priority):
             used += int(problem.temp_bytes[running[k][1]]) if k in running else 0
             peak[k] = max(peak[k], used)
         times = [end for end, _ in running.values()] + [end for end, *_ in in_flight]
+        times += [
+            occupied[k]
+            for k in range(d)
+            if k not in running and occupied[k] > now and any(placement[i] == k and inputs[i] <= present[k] for i in waiting)
+        ]
         if not times:
             break
         now = min(times)
@@ -181,14 +189,20 @@ def reference_simulation(problem, placement, priority):
                     lasts += size[op, output] / min(link.bytes_per_second for link in path)
                     for link in path:
                         free_at[link.src, link.dst] = begin + lasts
+                    handling = max(link.handling_seconds for link in path)
+                    handling += max(link.handling_seconds_per_byte for link in path) * size[op, output]
+                    if handling:
+                        occupied[home] = max(occupied[home], now) + handling
                     held[home][op, output].needed_by.add(("transfer", target))
-                    in_flight.append((begin + lasts, op, output, target))
+                    in_flight.append((begin + lasts, op, output, target, handling))
                     transfers.append((op, output, target, begin, begin + lasts))
             for key in inputs[op]:
                 drop(home, key, op)
         for item in [item for item in in_flight if item[0] == now]:
             in_flight.remove(item)
-            _, op, output, target = item
+            _, op, output, target, handling = item
+            if handling:
+                occupied[target] = max(occupied[target], running[target][0] if target in running else now) + handling
             present[target].add((op, output))
             held[target][op, output] = _Copy(size[op, output], {i for i in readers[op, output] if placement[i] == target})
             drop(int(placement[op]), (op, output), ("transfer", target))

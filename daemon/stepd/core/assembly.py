@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 import numpy.typing as npt
 
-from stepd.core.cost.communication import LinkCost, prior
+from stepd.core.cost.communication import LinkCost, handling, prior
 from stepd.core.cost.computation import estimate_seconds
 from stepd.core.cost.models import CostModels
 from stepd.core.errors import ProblemError
@@ -116,7 +116,14 @@ def link_costs(models: CostModels, devices: Sequence[str]) -> dict[tuple[str, st
 
 def _links(devices: Sequence[SessionDevice], costs: Mapping[tuple[str, str], LinkCost]) -> list[Link]:
     index = {device.name: k for k, device in enumerate(devices)}
-    return [Link(index[a], index[b], c.bytes_per_second, c.latency_seconds) for (a, b), c in costs.items()]
+    cores = {device.name for device in devices if device.type == "CPU"}
+    links = []
+    for (a, b), cost in costs.items():
+        each, per_byte = handling(a, b) if a in cores and b in cores else (0.0, 0.0)
+        # A traced transfer waits for both ends to handle it; what is left is the way itself.
+        latency = max(cost.latency_seconds - 2 * each, 0.25 * cost.latency_seconds)
+        links.append(Link(index[a], index[b], cost.bytes_per_second, latency, each, per_byte))
+    return links
 
 
 def _folded_into_consumer(nodes: Sequence[Node], situation: Situation) -> list[tuple[str, ...]]:

@@ -43,12 +43,21 @@ def best_bound(problem: Problem) -> Bound:
     head = heads(tables, best, cheapest_latency, cheapest_rate)
     tail = tails(tables, best, cheapest_latency, cheapest_rate)
     bounds = [
-        Bound(work_bound(prepared), "work"),
-        Bound(float(prepared.group_seconds.min(axis=1).max(initial=0.0)), "group"),
+        *_sharing_bounds(prepared),
         Bound(float((head + best + tail).max(initial=0.0)), "path"),
         Bound(_windows(head, best, tail, tables.seconds.shape[1]), "windows"),
     ]
     return max(bounds, key=lambda bound: bound.seconds)
+
+
+def quick_bound(problem: Problem) -> Bound:
+    """The larger of those that need no kernel: work and group."""
+    return max(_sharing_bounds(prepare(problem)), key=lambda bound: bound.seconds)
+
+
+def _sharing_bounds(prepared: Prepared) -> list[Bound]:
+    longest = float(prepared.group_seconds.min(axis=1).max(initial=0.0))
+    return [Bound(work_bound(prepared), "work"), Bound(longest, "group")]
 
 
 def _allowed_seconds(prepared: Prepared) -> Float:

@@ -35,6 +35,12 @@ def inner(function: F) -> F:
     return _compiled(function, _nrt=False, no_cpython_wrapper=True)
 
 
+def compilations(function: Callable[..., Any]) -> int:
+    """How often this process had to compile `function` since the cache did not have it; 0 with the compiler off."""
+    stats = getattr(function, "stats", None)
+    return sum(stats.cache_misses.values()) if stats is not None else 0
+
+
 def _compiled(function: F, **options: Any) -> F:
     """numba compiles anew for an int32, an int64, each constant, and even what a variable holds before a loop: widen them all."""
     dispatcher: Any = njit(**COMMON, **options)(function)

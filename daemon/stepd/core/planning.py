@@ -21,7 +21,8 @@ from stepd.core.problem import Float, Index, Problem
 from stepd.core.simulator import Simulation, simulate_placement
 from stepd.core.strategy import Strategy
 
-LINK_FACTORS = (1.0, 0.5, 0.7, 1.4, 2.0, 2.8, 4.0, 5.6, 8.0)
+LINK_FACTORS = (1.0, 0.5, 0.7, 1.4, 2.0, 2.8, 4.0)
+HANDLING_FACTORS = (1.0, 0.0, 0.5, 0.7, 1.4, 2.0)
 CALIBRATED_ON = 4
 """Strategies that the link factor is chosen by, the newest."""
 
@@ -64,13 +65,14 @@ class Candidate:
 class Calibration:
     """factor: measured over simulated, of what is in force. error: relative, of the model on the other measured strategies.
 
-    link_factor: how much slower transfers act than they were measured alone, chosen so that strategies that ran are predicted
-    best: on hosts whose cores both compute and send, a transfer also slows ops down, which the execution model has no word for.
+    link_factor: how much slower transfers act than they were measured alone; handling_factor: how much more time of the devices
+    at their ends they take than assumed. Both chosen so that strategies that ran are predicted best.
     """
 
     factor: float
     error: float
     link_factor: float
+    handling_factor: float
     today_simulated_seconds: float
 
 
@@ -157,19 +159,29 @@ def calibrate(assembled: Assembled, measured: Sequence[Measured]) -> tuple[Assem
     ran = [known for known in measured if known.seconds > 0]
     others = [known for known in ran if not known.in_force][-CALIBRATED_ON:]
     used = [*others, *(known for known in ran if known.in_force)]
-    best: tuple[float, Assembled, Calibration] | None = None
-    for link_factor in LINK_FACTORS if others else LINK_FACTORS[:1]:
-        scaled = _with_links(assembled, link_factor)
-        calibration = _compare(scaled, used, link_factor)
-        # A little preference for the links as measured: one strategy alone could be explained by many things.
-        loss = calibration.error + 0.02 * abs(math.log(link_factor))
-        if best is None or loss < best[0]:
-            best = loss, scaled, calibration
-    assert best is not None
+    best = _trial(assembled, used, 1.0, 1.0)
+    if not others:
+        return best[1], best[2]
+    if any(link.handling_seconds > 0 for link in assembled.problem.links):
+        trials = (_trial(assembled, used, 1.0, factor) for factor in HANDLING_FACTORS[1:])
+        best = min((best, *trials), key=lambda trial: trial[0])
+    handling = best[2].handling_factor
+    best = min((best, *(_trial(assembled, used, factor, handling) for factor in LINK_FACTORS[1:])), key=lambda trial: trial[0])
     return best[1], best[2]
 
 
-def _compare(assembled: Assembled, measured: Sequence[Measured], link_factor: float) -> Calibration:
+def _trial(
+    assembled: Assembled, measured: Sequence[Measured], link_factor: float, handling_factor: float
+) -> tuple[float, Assembled, Calibration]:
+    """(how badly it explains what was measured, the scaled problem, its calibration)."""
+    scaled = _with_links(assembled, link_factor, handling_factor)
+    calibration = _compare(scaled, measured, link_factor, handling_factor)
+    # A little preference for the links as they are: one strategy alone could be explained by many things.
+    loss = calibration.error + 0.02 * abs(math.log(link_factor)) + 0.02 * abs(math.log2(max(handling_factor, 0.25)))
+    return loss, scaled, calibration
+
+
+def _compare(assembled: Assembled, measured: Sequence[Measured], link_factor: float, handling_factor: float) -> Calibration:
     problem = assembled.problem
     order = natural_priority(problem)
     simulated: list[tuple[Measured, float]] = []
@@ -182,14 +194,20 @@ def _compare(assembled: Assembled, measured: Sequence[Measured], link_factor: fl
     now = next(((k.seconds, seconds) for k, seconds in simulated if k.in_force and seconds > 0), None)
     factor = now[0] / now[1] if now else 1.0
     misses = [abs(seconds * factor / k.seconds - 1.0) for k, seconds in simulated if not k.in_force]
-    return Calibration(factor, float(np.mean(misses)) if misses else 0.0, link_factor, now[1] if now else 0.0)
+    return Calibration(factor, float(np.mean(misses)) if misses else 0.0, link_factor, handling_factor, now[1] if now else 0.0)
 
 
-def _with_links(assembled: Assembled, factor: float) -> Assembled:
-    if factor == 1.0:
+def _with_links(assembled: Assembled, factor: float, handling_factor: float) -> Assembled:
+    if factor == handling_factor == 1.0:
         return assembled
     links = tuple(
-        replace(link, bytes_per_second=link.bytes_per_second / factor, latency_seconds=link.latency_seconds * factor)
+        replace(
+            link,
+            bytes_per_second=link.bytes_per_second / factor,
+            latency_seconds=link.latency_seconds * factor,
+            handling_seconds=link.handling_seconds * handling_factor,
+            handling_seconds_per_byte=link.handling_seconds_per_byte * handling_factor,
+        )
         for link in assembled.problem.links
     )
     return replace(assembled, problem=replace(assembled.problem, links=links))

@@ -43,6 +43,7 @@ class Tables(NamedTuple):
     route_link: Index
     latency: Float  # [d, d] seconds, inf where no path exists, 0 on the diagonal
     bandwidth: Float  # [d, d] bytes per second (inf on the diagonal, 1 where no path exists)
+    handling: Float  # [2, d, d] seconds of both end devices per transfer, and per byte of it
     n_links: int
 
 
@@ -83,7 +84,7 @@ def _prepare(problem: Problem) -> Prepared:
         raise ProblemError("the graph has a cycle: problem_format.validate names its ops")
     group, group_pointer, group_op = _groups(problem.colocation)
     routes = find_routes(d, problem.links)
-    route_pointer, route_link, latency, bandwidth = _route_tables(d, routes)
+    route_pointer, route_link, latency, bandwidth, handling = _route_tables(d, routes)
     seconds = np.array(problem.seconds, dtype=np.float64, order="C")
     resident = np.array(problem.resident_bytes, dtype=np.int64)
     n_groups = len(group_pointer) - 1
@@ -111,6 +112,7 @@ def _prepare(problem: Problem) -> Prepared:
         route_link=route_link,
         latency=latency,
         bandwidth=bandwidth,
+        handling=handling,
         n_links=len(problem.links),
     )
     return Prepared(tables, routes, group_seconds, group_resident, output_index)
@@ -159,9 +161,10 @@ def _groups(colocation: Index) -> tuple[Index, Index, Index]:
     return group, _pointer(group, len(first)), np.argsort(group, kind="stable").astype(np.int32)
 
 
-def _route_tables(d: int, routes: dict[tuple[int, int], Route]) -> tuple[Index, Index, Float, Float]:
+def _route_tables(d: int, routes: dict[tuple[int, int], Route]) -> tuple[Index, Index, Float, Float, Float]:
     latency = np.full((d, d), np.inf)
     bandwidth = np.ones((d, d))
+    handling = np.zeros((2, d, d))
     np.fill_diagonal(latency, 0.0)
     np.fill_diagonal(bandwidth, np.inf)
     pointer = np.zeros(d * d + 1, dtype=np.int32)
@@ -172,8 +175,9 @@ def _route_tables(d: int, routes: dict[tuple[int, int], Route]) -> tuple[Index, 
             used.extend(route.links)
             latency[pair // d, pair % d] = route.latency_seconds
             bandwidth[pair // d, pair % d] = route.bytes_per_second
+            handling[:, pair // d, pair % d] = route.handling_seconds, route.handling_seconds_per_byte
         pointer[pair + 1] = len(used)
-    return pointer, np.array(used, dtype=np.int32), latency, bandwidth
+    return pointer, np.array(used, dtype=np.int32), latency, bandwidth, handling
 
 
 def topological_order(n: int, src: Index, dst: Index) -> Index:

@@ -27,12 +27,18 @@ class Device:
 
 @dataclass(frozen=True)
 class Link:
-    """A directed channel between two devices (indices into Problem.devices)."""
+    """A directed channel between two devices (indices into Problem.devices).
+
+    handling_seconds + bytes * handling_seconds_per_byte: time of both end devices that a transfer takes, where the cores that
+    compute also send and receive.
+    """
 
     src: int
     dst: int
     bytes_per_second: float
     latency_seconds: float
+    handling_seconds: float = 0.0
+    handling_seconds_per_byte: float = 0.0
 
 
 @dataclass(frozen=True)

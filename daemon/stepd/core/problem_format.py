@@ -19,6 +19,7 @@ from stepd.core.strategy import Split, Strategy
 from stepd.core.validation import validate, validate_strategy
 
 VERSION = 1
+_HANDLING = ("handling_seconds", "handling_seconds_per_byte")
 _INT32_MAX = 2**31 - 1
 _INT64_MAX = 2**63 - 1
 
@@ -142,12 +143,13 @@ def _device(reader: _Reader, k: int, value: Any) -> Device:
 
 
 def _link(reader: _Reader, k: int, value: Any) -> Link:
-    item = reader.keys(value, f"link {k}", ("src", "dst", "bytes_per_second", "latency_seconds"))
+    item = reader.keys(value, f"link {k}", ("src", "dst", "bytes_per_second", "latency_seconds"), _HANDLING)
     return Link(
         src=reader.integer(item["src"], f"src of link {k}"),
         dst=reader.integer(item["dst"], f"dst of link {k}"),
         bytes_per_second=reader.number(item["bytes_per_second"], f"bytes_per_second of link {k}"),
         latency_seconds=reader.number(item["latency_seconds"], f"latency_seconds of link {k}"),
+        **{key: reader.number(item.get(key, 0.0), f"{key} of link {k}") for key in _HANDLING},
     )
 
 
@@ -208,6 +210,7 @@ def dump_problem(problem: Problem) -> dict[str, Any]:
                 "bytes_per_second": link.bytes_per_second,
                 "latency_seconds": link.latency_seconds,
             }
+            | {key: getattr(link, key) for key in _HANDLING if getattr(link, key)}
             for link in problem.links
         ],
         "ops": {

@@ -19,6 +19,8 @@ class Route:
     links: tuple[int, ...]
     latency_seconds: float
     bytes_per_second: float
+    handling_seconds: float  # of the devices at both ends; those between pass on for nothing
+    handling_seconds_per_byte: float
 
 
 def find_routes(n_devices: int, links: tuple[Link, ...]) -> dict[tuple[int, int], Route]:
@@ -44,6 +46,8 @@ def _route(path: tuple[int, ...], direct: dict[tuple[int, int], int], links: tup
         links=used,
         latency_seconds=sum(links[k].latency_seconds for k in used),
         bytes_per_second=min(links[k].bytes_per_second for k in used),
+        handling_seconds=max(links[k].handling_seconds for k in used),
+        handling_seconds_per_byte=max(links[k].handling_seconds_per_byte for k in used),
     )
 
 

@@ -23,7 +23,7 @@ class State(NamedTuple):
 
     start: Float  # [n], inf for ops that never ran
     finish: Float  # [n]
-    busy: Float  # [d] seconds
+    busy: Float  # [d] seconds of ops and of handling transfers
     load: Float  # [d] seconds of ops that have not started yet
     peak: Int  # [d] bytes; resident bytes alone when memory is not tracked
     memory: Int  # [d] bytes in use
@@ -31,6 +31,7 @@ class State(NamedTuple):
     op_of: Index  # [n] priority -> op
     running: Index  # [d] op, -1 when idle
     ends: Float  # [d] when the running op ends
+    held: Float  # [d] until when handling transfers keeps the device from starting the next op
     ready: Index  # heaps of priorities, one per device
     ready_base: Index  # [d]
     ready_size: Index  # [d]
@@ -68,6 +69,7 @@ def new_state(tables: Tables) -> State:
         np.empty(n, dtype=np.int32),
         np.empty(d, dtype=np.int32),
         np.empty(d),
+        np.empty(d),
         np.empty(n, dtype=np.int32),
         np.empty(d, dtype=np.int32),
         np.empty(d, dtype=np.int32),
@@ -101,7 +103,7 @@ def run_step(
     done = 0
     while True:
         for device in range(d):
-            if state.running[device] < 0 and state.ready_size[device] > 0:
+            if state.running[device] < 0 and state.ready_size[device] > 0 and state.held[device] <= now:
                 rank = pop(state.ready, state.ready_base[device], state.ready_size[device])
                 op = state.op_of[rank]
                 if now + max(tail[op], state.load[device]) > limit:
@@ -116,7 +118,7 @@ def run_step(
                 state.memory[device] += tables.temp[op]
             if track_memory and state.memory[device] > state.peak[device]:
                 state.peak[device] = state.memory[device]
-        following = _next_time(state)
+        following = _next_time(state, now)
         if following == np.inf:
             return now if done == n else np.inf
         now = following
@@ -124,7 +126,18 @@ def run_step(
         while state.counters[1] > 0 and state.arrival_time[0] <= now:
             item = pop_timed(state.arrival_time, state.arrival_item, state.counters[1])
             state.counters[1] -= 1
-            _arrive(tables, state, placement, priority, item, track_memory)
+            _arrive(tables, state, placement, priority, item, now, track_memory)
+
+
+@inner
+def _handle(state: State, device: int, seconds: float, now: float) -> None:
+    """The device sends or receives for `seconds`, after the op that it runs and before the next."""
+    if seconds > 0.0:
+        begin = max(state.held[device], now)
+        if state.running[device] >= 0:
+            begin = max(begin, state.ends[device])
+        state.held[device] = begin + seconds
+        state.busy[device] += seconds
 
 
 @inner
@@ -136,6 +149,7 @@ def _reset(tables: Tables, state: State, placement: Index, priority: Index) -> N
         state.memory[device] = 0
         state.running[device] = -1
         state.ends[device] = np.inf
+        state.held[device] = 0.0
         state.ready_base[device] = 0
         state.ready_size[device] = 0
     state.link_free[:] = 0.0
@@ -169,10 +183,12 @@ def _make_ready(state: State, device: int, rank: int) -> None:
 
 
 @inner
-def _next_time(state: State) -> float:
+def _next_time(state: State, now: float) -> float:
     soonest = np.inf
     for device in range(len(state.ends)):
         soonest = min(soonest, state.ends[device])
+        if state.held[device] > now and state.running[device] < 0 and state.ready_size[device] > 0:
+            soonest = min(soonest, state.held[device])
     if state.counters[1] > 0:
         soonest = min(soonest, state.arrival_time[0])
     return soonest
@@ -260,6 +276,7 @@ def _reserve(tables: Tables, state: State, output: int, src: int, dst: int, now:
     for k in range(tables.route_pointer[pair], tables.route_pointer[pair + 1]):
         state.link_free[tables.route_link[k]] = end
         state.link_busy[tables.route_link[k]] += lasts
+    _handle(state, src, tables.handling[0, src, dst] + tables.handling[1, src, dst] * tables.output_bytes[output], now)
     item = state.counters[0]
     state.transfer_output[item] = output
     state.transfer_device[item] = dst
@@ -271,9 +288,11 @@ def _reserve(tables: Tables, state: State, output: int, src: int, dst: int, now:
 
 
 @inner
-def _arrive(tables: Tables, state: State, placement: Index, priority: Index, item: int, track_memory: bool) -> None:
+def _arrive(tables: Tables, state: State, placement: Index, priority: Index, item: int, now: float, track_memory: bool) -> None:
     """The output is on the destination now: readers there go on, and the source may drop its copy."""
     output, device = state.transfer_output[item], state.transfer_device[item]
+    home = placement[tables.output_op[output]]
+    _handle(state, device, tables.handling[0, home, device] + tables.handling[1, home, device] * tables.output_bytes[output], now)
     for k in range(tables.reader_pointer[output], tables.reader_pointer[output + 1]):
         reader = tables.reader[k]
         if placement[reader] == device:
@@ -281,7 +300,6 @@ def _arrive(tables: Tables, state: State, placement: Index, priority: Index, ite
             if state.missing[reader] == 0:
                 _make_ready(state, device, priority[reader])
     if track_memory:
-        home = placement[tables.output_op[output]]
         state.memory[device] += tables.output_bytes[output]
         state.readers_left[output] -= 1
         if state.readers_left[output] == 0:

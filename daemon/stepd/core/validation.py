@@ -74,11 +74,12 @@ def _check_devices(problem: Problem) -> None:
                 f"bytes_per_second of link {k} ({link.src} -> {link.dst}) is {link.bytes_per_second}: "
                 "it must be positive and finite"
             )
-        if not (np.isfinite(link.latency_seconds) and link.latency_seconds >= 0):
-            raise ProblemError(
-                f"latency_seconds of link {k} ({link.src} -> {link.dst}) is {link.latency_seconds}: "
-                "it must be finite and not negative"
-            )
+        for key in ("latency_seconds", "handling_seconds", "handling_seconds_per_byte"):
+            value = getattr(link, key)
+            if not (np.isfinite(value) and value >= 0):
+                raise ProblemError(
+                    f"{key} of link {k} ({link.src} -> {link.dst}) is {value}: it must be finite and not negative"
+                )
 
 
 def _check_ops(problem: Problem) -> None:

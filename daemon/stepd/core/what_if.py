@@ -38,7 +38,14 @@ def apply_what_if(problem: Problem, change: WhatIf) -> Problem:
         problem,
         devices=tuple(replace(d, memory_bytes=int(d.memory_bytes * change.memory)) for d in problem.devices),
         links=tuple(
-            Link(k.src, k.dst, k.bytes_per_second * change.link_speed, k.latency_seconds / change.link_speed) for k in problem.links
+            replace(
+                k,
+                bytes_per_second=k.bytes_per_second * change.link_speed,
+                latency_seconds=k.latency_seconds / change.link_speed,
+                handling_seconds=k.handling_seconds / change.device_speed,
+                handling_seconds_per_byte=k.handling_seconds_per_byte / change.device_speed,
+            )
+            for k in problem.links
         ),
         seconds=problem.seconds / change.device_speed,
     )
@@ -81,7 +88,7 @@ def _links(problem: Problem, models: list[int]) -> tuple[Link, ...]:
                 )
             like = between.get((x, y)) if x != y else max(leaving, key=lambda link: link.bytes_per_second)
             if like is not None:
-                links.append(Link(a, b, like.bytes_per_second, like.latency_seconds))
+                links.append(replace(like, src=a, dst=b))
     return tuple(links)
 
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, cast
 
 from stepd.core.errors import PlannerError
-from stepd.core.problem import Problem
+from stepd.core.problem import Index, Problem
 from stepd.core.strategy import Strategy
 
 Clock = Callable[[], float]
@@ -40,6 +40,7 @@ class PlanOptions:
     clock: Clock = stopped_clock
     max_work: int = 0  # work units of an anytime algorithm; 0: until the budget ends
     run_all: RunAll = map
+    order: Index | None = None  # priorities that ops run in whatever is asked (a runtime that enforces none); None: free
     report: Callable[[Strategy], None] | None = None  # an anytime algorithm calls it with every better strategy
 
     def parameter(self, name: str, default: Any) -> Any:
@@ -56,7 +57,6 @@ class Algorithm:
     module: str = ""  # in stepd.core.placement, when it is not `name` with underscores
     sweep: tuple[Mapping[str, Any], ...] = ({},)
     effort: str = "fast"  # "fast": well under a second at 36k ops x 8 devices; "slow": seconds; "search": uses its whole budget
-    fast_up_to: int = 1_000_000  # ops; above, a "fast" algorithm is "slow"
     extra: str = ""  # the optional dependency set that it needs
 
     def load(self) -> Place:
@@ -138,10 +138,10 @@ _register(
         "Celeritas' Order-Place: clusters in order, one device after the other",
         sweep=({}, {"order": "rank"}),
     ),
-    Algorithm("etf", "Earliest Time First, no memory limit", fast_up_to=10_000, sweep=({}, {"defer": False})),
-    Algorithm("m-etf", "Baechi's m-ETF: Earliest Time First within memory", fast_up_to=10_000, sweep=({}, {"defer": False})),
+    Algorithm("etf", "Earliest Time First, no memory limit", sweep=({}, {"defer": False})),
+    Algorithm("m-etf", "Baechi's m-ETF: Earliest Time First within memory", sweep=({}, {"defer": False})),
     Algorithm("m-topo", "Baechi's m-TOPO: topological order, equal memory", sweep=({}, {"order": "rank"})),
-    Algorithm("getf", "GETF: ETF for devices of different speed", fast_up_to=10_000, sweep=({}, {"defer": False})),
+    Algorithm("getf", "GETF: ETF for devices of different speed", sweep=({}, {"defer": False})),
     Algorithm(
         "expert",
         "contiguous layers by name scope, balanced by time",

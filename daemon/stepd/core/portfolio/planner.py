@@ -1,8 +1,9 @@
-"""The portfolio: candidates of every algorithm and of the graph's structure, then local search on the simulator.
+"""The portfolio: candidates of every algorithm and of the graph's structure, and local search on the simulator.
 
 Anytime: `search` yields every better strategy. Work is cut into rounds of a fixed number of moves that depend on the problem
 and the seed only; the budget decides how many rounds run, never what a round does. The single devices come first, so that no
-answer is worse than the best of them.
+answer is worse than the best of them. Compiling counts: where kernels are not in the cache, what cannot be compiled in time is
+left out (`Compiling`).
 """
 
 from __future__ import annotations
@@ -15,33 +16,39 @@ from typing import Any
 
 import numpy as np
 
-from stepd.core.bounds import Bound, best_bound
-from stepd.core.coarsen import expand
+from stepd.core.bounds import Bound, best_bound, quick_bound
+from stepd.core.compiled import compilations
 from stepd.core.errors import PlannerError, ProblemError, StrategyError
 from stepd.core.placement import registry
-from stepd.core.placement.coarse_groups import merged
 from stepd.core.placement.registry import PlanOptions, stopped_clock
 from stepd.core.placement.rng import new_rng
 from stepd.core.portfolio import candidates
+from stepd.core.portfolio.compiling import Compiling, Kernels, tiny_problem
 from stepd.core.portfolio.labels import Labelling, labellings
 from stepd.core.portfolio.pool import Candidate, Entry, Pool
+from stepd.core.portfolio.runs import Run, first_look, full_sweep
 from stepd.core.portfolio.search_kernel import Units, anneal
+from stepd.core.portfolio.start_order import in_start_order, natural_priority
 from stepd.core.portfolio.units import make_units
 from stepd.core.prepared import prepare
-from stepd.core.problem import Device, Index, Link, Problem
+from stepd.core.problem import Index, Problem
+from stepd.core.simulation_kernel import run_step
 from stepd.core.simulator import Simulation, simulate_placement
 from stepd.core.strategy import Strategy
 
 CHAINS = 4
 """Annealing chains in a round, whatever the number of workers, so that the answer does not depend on it."""
-MOVES = 1_500_000
-"""Ops and edges simulated by one chain in one round: about half a second."""
+MOVES = 1_000_000
+"""Ops and edges simulated by one chain in one round: about a sixth of a second."""
 ROUNDS_WITHOUT_CLOCK = 6
+SHIFTS = 0.15
+"""Share of the local search's moves that change the order, where the order is free."""
 BATCH = 4
 """Algorithms that run at the same time."""
-SLOW_ALGORITHMS_UP_TO = 1500
-COARSE_FROM = 4000
-COARSE_SIZE = 600
+FAULTS = (ArithmeticError, LookupError, ValueError, RuntimeError)
+"""What a fault in one algorithm, or in a library that it calls, raises."""
+BATCHES_A_ROUND = 3
+"""While algorithms still run, so many batches of them are followed by a round of the search: its moves may be worth more."""
 
 
 def place(problem: Problem, options: PlanOptions) -> Strategy:
@@ -58,34 +65,25 @@ def place(problem: Problem, options: PlanOptions) -> Strategy:
 
 
 def search(problem: Problem, options: PlanOptions, starts: Sequence[Strategy] = ()) -> Iterator[Strategy]:
-    """Better and better strategies until the budget ends. `starts`: strategies to begin with, such as the one in force."""
-    warm_up()
+    """Better and better strategies until the budget ends. `starts`: strategies to begin with, such as the one in force.
+
+    Parameters: `algorithms` as for `place`; `order`: "free", or "ready" for a runtime that follows no priorities: every candidate
+    is simulated in the order in which ops become ready.
+    """
     return _Search(problem, options).run(starts)
 
 
 @lru_cache(maxsize=1)
 def warm_up() -> None:
-    """Compile the search's own kernels, or load them from numba's cache, on a problem of two ops.
+    """Compile the search's own kernels, or load them from numba's cache, on a problem of three ops.
 
     Once per machine this takes as long as a plan; a budget that begins afterwards is spent on planning.
     """
-    tiny = Problem(
-        name="warm-up",
-        devices=(Device("0", "CPU", 1), Device("1", "CPU", 1)),
-        links=(Link(0, 1, 1.0, 0.0), Link(1, 0, 1.0, 0.0)),
-        op_names=("layer_0/a", "layer_1/b", "layer_1/c"),
-        op_types=("A", "B", "B"),
-        seconds=np.ones((3, 2)),
-        resident_bytes=np.array([1, 0, 0]),
-        temp_bytes=np.zeros(3, dtype=np.int64),
-        colocation=np.full(3, -1, dtype=np.int32),
-        edge_src=np.zeros(2, dtype=np.int32),
-        edge_dst=np.array([1, 2], dtype=np.int32),
-        edge_output=np.zeros(2, dtype=np.int32),
-        edge_bytes=np.ones(2, dtype=np.int64),
-    )
-    for _ in _Search(tiny, PlanOptions(max_work=1, parameters={"algorithms": ()})).run(()):
+    tiny = tiny_problem()
+    tiny_search = _Search(tiny, PlanOptions(max_work=1, parameters={"algorithms": ()}))
+    for _ in tiny_search.run(()):
         pass
+    tiny_search.chain((tiny_search.pool.best, make_units(tiny_search.prepared, labellings(tiny)), 1, 0))
 
 
 class _Search:
@@ -96,30 +94,71 @@ class _Search:
         self.options = options
         self.began = options.clock()
         self.prepared = prepare(problem)
-        self.pool = Pool(problem, options.run_all)
-        self.bound: Bound = best_bound(problem)
+        self.bound: Bound = quick_bound(problem)
         self.failed: dict[str, str] = {}
         self.rounds = 0
         self.yielded = float(np.inf)
+        self.compiling = Compiling(options.budget_seconds)
+        self.most = options.max_work or (ROUNDS_WITHOUT_CLOCK if options.clock is stopped_clock else 1 << 30)
+        self.order = _given_order(problem, options)
+        self.first: list[Candidate] = []
 
     def used(self) -> float:
         """Share of the budget that is gone."""
         return (self.options.clock() - self.began) / self.options.budget_seconds
 
     def run(self, starts: Sequence[Strategy]) -> Iterator[Strategy]:
-        pool = self.pool
-        pool.try_all(pool.from_groups(*item) for item in candidates.single_devices(self.prepared))
-        pool.try_all(
-            Candidate(str(start.planner.get("algorithm", "start")), start.placement.copy(), start.priority.copy())
-            for start in starts
-        )
+        yield from self._at_once(starts)
+        if not self.compiling.affords(Kernels.BOUND, self.used()):
+            return
+        self.bound = best_bound(self.problem)
+        if not self.compiling.affords(Kernels.CANDIDATES, self.used()):
+            return
+        self.pool = pool = Pool(self.problem, self.options.run_all, order=self.order)
+        pool.try_all(self.first)
         pool.try_all(pool.from_groups(*item) for item in candidates.user_placement(self.problem, self.prepared))
         yield from self._better()
         labels = labellings(self.problem)
         yield from self._structure(labels)
-        yield from self._algorithms()
-        yield from self._coarse()
-        yield from self._local_search(make_units(self.prepared, labels))
+        names = tuple(self.options.parameter("algorithms", registry.names()))
+        plain = replace(self.options, report=None, run_all=map, parameters={})
+        yield from self._algorithms(first_look(names, plain), until=0.3)
+        units = make_units(self.prepared, labels)
+        yield from self._round(units)
+        sweep = full_sweep(names, plain, self.problem.n_ops, pool.track)
+        yield from self._algorithms(sweep, until=0.6, units=units)
+        while self._going_on():
+            yield from self._round(units)
+
+    def _at_once(self, starts: Sequence[Strategy]) -> Iterator[Strategy]:
+        """The best of the single devices, in the order of readiness, and of `starts`: the least that there is to compile."""
+        natural = natural_priority(self.problem)
+        before = compilations(run_step)
+        began = self.options.clock()
+        self.first = [
+            Candidate(origin, groups[self.prepared.tables.group].astype(np.int32), natural)
+            for origin, groups in candidates.single_devices(self.prepared)
+        ] + [
+            Candidate(str(start.planner.get("algorithm", "start")), start.placement.copy(), start.priority.copy())
+            for start in starts
+        ]
+        best: tuple[bool, float] | None = None
+        for candidate in self.first:
+            priority = natural if self.order is not None or candidate.priority is None else candidate.priority
+            try:
+                step = simulate_placement(self.problem, candidate.placement, priority)
+            except StrategyError:
+                continue  # what cannot run on this device has no way to it
+            if best is None or (not step.feasible, step.step_seconds) < best:
+                best, answer = (not step.feasible, step.step_seconds), (candidate.origin, candidate.placement, priority, step)
+        if compilations(run_step) > before:
+            self.compiling.unit = self.options.clock() - began
+        else:
+            self.bound = best_bound(self.problem)
+        if best is not None:
+            if answer[-1].feasible:
+                self.yielded = answer[-1].step_seconds
+            yield self._labelled(*answer)
 
     def _structure(self, labels: list[Labelling]) -> Iterator[Strategy]:
         """What an expert would try, in turn over the labellings, so that each gets its best ideas tried in time."""
@@ -130,75 +169,51 @@ class _Search:
             self.pool.try_all(self.pool.from_groups(*item) for item in turn if item is not None)
             yield from self._better()
 
-    def _algorithms(self) -> Iterator[Strategy]:
-        """Every fast algorithm's sweep; then blind to links, and under tight memory with less of it to fill; then slow ones."""
-        plain = replace(self.options, report=None, run_all=map, parameters={})
-        variants = [plain, replace(plain, link_aware=False)]
-        if self.pool.track:
-            variants += [replace(plain, memory_factor=factor) for factor in (0.85, 0.7)]
-        runs = [
-            (name, options)
-            for variant in variants
-            for name in self._names()
-            if self._fast(registry.find(name))
-            for options in registry.swept(name, variant)
-        ]
-        if self.problem.n_ops <= SLOW_ALGORITHMS_UP_TO:
-            short = replace(plain, budget_seconds=self.options.budget_seconds * 0.05)
-            slow = [name for name in self._names() if registry.find(name).effort == "slow"]
-            runs += [(name, options) for name in slow for options in registry.swept(name, short)]
-        for k in range(0, len(runs), BATCH):
-            if self.used() > 0.45:
+    def _algorithms(self, runs: list[Run], until: float, units: Units | None = None) -> Iterator[Strategy]:
+        """Candidates of `runs` until that share of the budget is gone; with `units`, rounds of the search in between."""
+        at_once = BATCH if self.compiling.unit == 0.0 else 1
+        for batch, k in enumerate(range(0, len(runs), at_once)):
+            if self.used() > until:
                 return
-            found = self.options.run_all(self._algorithm, runs[k : k + BATCH])
+            if not self.compiling.affords(Kernels.ALGORITHM, self.used()):
+                break
+            found = self.options.run_all(self._algorithm, runs[k : k + at_once])
             self.pool.try_all(candidate for candidate in found if candidate is not None)
             yield from self._better()
+            if units is not None and batch % BATCHES_A_ROUND == BATCHES_A_ROUND - 1:
+                yield from self._round(units)
 
-    def _names(self) -> tuple[str, ...]:
-        """The algorithms to take candidates from: the parameter `algorithms`, else all."""
-        return tuple(self.options.parameter("algorithms", registry.names()))
-
-    def _fast(self, algorithm: registry.Algorithm) -> bool:
-        return algorithm.effort == "fast" and algorithm.name != "single" and self.problem.n_ops <= algorithm.fast_up_to
-
-    def _algorithm(self, run: tuple[str, PlanOptions]) -> Candidate | None:
+    def _algorithm(self, run: Run) -> Candidate | None:
         name, options = run
         try:
             found = registry.plan(name, self.problem, options)
         except (PlannerError, StrategyError):
             return None  # an extra that is not installed, or no answer within the memory: one candidate less
-        except Exception as error:
+        except FAULTS as error:
             # One algorithm's fault costs its candidate, not the plan; the answer says so.
             self.failed[name] = f"{type(error).__name__}: {error}"[:200]
             return None
         own = ", ".join(f"{key}={value}" for key, value in options.parameters.items())
         return Candidate(f"{name}({own})" if own else name, found.placement.copy(), found.priority.copy())
 
-    def _coarse(self) -> Iterator[Strategy]:
-        """On large graphs: the portfolio on a merged graph, whose steps are simulated in a hundredth of the time."""
-        if self.problem.n_ops < COARSE_FROM or self.used() > 0.5:
-            return
-        coarse = merged(self.problem, COARSE_SIZE)
-        if coarse.problem.n_ops > self.problem.n_ops // 3:
-            return
-        share = replace(self.options, budget_seconds=self.options.budget_seconds * 0.2, max_work=self.options.max_work)
-        for found in search(coarse.problem, share):
-            placement, priority = expand(coarse, found.placement, found.priority)
-            self.pool.try_all([Candidate(f"coarse {found.planner['origin']}", placement, priority)])
-            yield from self._better()
+    def _going_on(self) -> bool:
+        """Whether there is something to search from, and budget or work left to find better."""
+        return bool(self.pool.entries) and self.rounds < self.most and self.used() < 1.0 and not self._optimal()
 
-    def _local_search(self, units: Units) -> Iterator[Strategy]:
-        tables = self.prepared.tables
-        work = len(tables.reader) + self.problem.n_ops
-        steps = int(min(5_000, max(12, MOVES // work)))
-        most = self.options.max_work or (ROUNDS_WITHOUT_CLOCK if self.options.clock is stopped_clock else 1 << 30)
-        while self.pool.entries and self.rounds < most and self.used() < 1.0 and not self._optimal():
-            chosen = self._parents()
-            tasks = [(entry, units, steps, k) for k, entry in enumerate(chosen)]
-            for entry in self.options.run_all(self._chain, tasks):
-                self.pool.add(entry)
-            self.rounds += 1
-            yield from self._better()
+    def _round(self, units: Units) -> Iterator[Strategy]:
+        """One round of the local search, unless there is none to go."""
+        if not self._going_on():
+            return
+        if self.rounds == 0 and not self.compiling.affords(Kernels.SEARCH, self.used()):
+            self.rounds = self.most  # no time to compile it
+            return
+        work = len(self.prepared.tables.reader) + self.problem.n_ops
+        steps = int(min(5_000, max(6, MOVES // work)))
+        tasks = [(entry, units, steps, k) for k, entry in enumerate(self._parents())]
+        for entry in self.options.run_all(self.chain, tasks):
+            self.pool.add(entry)
+        self.rounds += 1
+        yield from self._better()
 
     def _optimal(self) -> bool:
         best = self.pool.best.point
@@ -209,7 +224,8 @@ class _Search:
         width = max(1, min(len(self.pool.entries), 8 - self.rounds // 2))
         return [self.pool.entries[(self.rounds * CHAINS + k) % width] for k in range(CHAINS)]
 
-    def _chain(self, task: tuple[Entry, Units, int, int]) -> Entry:
+    def chain(self, task: tuple[Entry, Units, int, int]) -> Entry:
+        """One annealing chain: (where it starts, units, moves, its number in the round)."""
         entry, units, steps, chain = task
         heat = min(1.0, steps / 500) * (0.03, 0.01, 0.003, 0.001)[(chain + self.rounds) % 4]
         rng = new_rng(self.options.seed * 1_000_003 + self.rounds * CHAINS + chain + 1)
@@ -224,6 +240,7 @@ class _Search:
             self.pool.track,
             steps,
             heat,
+            SHIFTS if self.options.order is None else 0.0,
             rng,
         )
         return Entry(point, entry.weight, entry.origin)
@@ -237,20 +254,25 @@ class _Search:
             yield best
 
     def _strategy(self, entry: Entry) -> Strategy:
-        placement, priority, simulation = in_start_order(self.problem, entry.point.placement.copy(), entry.point.priority.copy())
+        placement, priority = entry.point.placement.copy(), entry.point.priority.copy()
+        if self.order is not None:
+            return self._labelled(entry.origin, placement, self.order, simulate_placement(self.problem, placement, self.order))
+        return self._labelled(entry.origin, *in_start_order(self.problem, placement, priority))
+
+    def _labelled(self, origin: str, placement: Index, priority: Index, simulation: Simulation) -> Strategy:
         facts: dict[str, Any] = {
             "algorithm": "portfolio",
-            "origin": entry.origin,
+            "origin": origin,
             "seed": self.options.seed,
             "feasible": simulation.feasible,
             "peak_bytes": [int(peak) for peak in simulation.device_peak_bytes],
             "seconds": self.options.clock() - self.began,
             "rounds": self.rounds,
             **({"failed": dict(self.failed)} if self.failed else {}),
+            "lower_bound_seconds": self.bound.seconds,
+            "lower_bound_kind": self.bound.kind,
+            "gap": self.bound.gap(simulation.step_seconds),
         }
-        facts["lower_bound_seconds"] = self.bound.seconds
-        facts["lower_bound_kind"] = self.bound.kind
-        facts["gap"] = self.bound.gap(simulation.step_seconds)
         return Strategy(
             problem=self.problem.name,
             placement=placement,
@@ -260,16 +282,9 @@ class _Search:
         )
 
 
-def in_start_order(problem: Problem, placement: Index, priority: Index) -> tuple[Index, Index, Simulation]:
-    """The same strategy with priorities renumbered in the order in which ops start, when that changes no time.
-
-    Such an order is also a topological one: what enforces it can chain the ops of a device.
-    """
-    simulation = simulate_placement(problem, placement, priority)
-    order = np.lexsort((priority, simulation.finish, simulation.start))
-    renumbered = np.empty_like(priority)
-    renumbered[order] = np.arange(len(order), dtype=np.int32)
-    again = simulate_placement(problem, placement, renumbered)
-    if again.step_seconds <= simulation.step_seconds and again.feasible == simulation.feasible:
-        return placement, renumbered, again
-    return placement, priority, simulation
+def _given_order(problem: Problem, options: PlanOptions) -> Index | None:
+    """Priorities that candidates must have. Raises PlannerError for an order that is none."""
+    order = options.parameter("order", "free")
+    if order not in ("free", "ready"):
+        raise PlannerError(f"no order {order!r}: the portfolio's is free, or ready where the runtime follows no priorities")
+    return natural_priority(problem) if order == "ready" else None

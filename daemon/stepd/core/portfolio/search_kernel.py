@@ -18,6 +18,9 @@ from stepd.core.prepared import Tables
 from stepd.core.problem import Float, Index
 from stepd.core.simulation_kernel import State, new_state, run_step
 
+GIVEN = -1.0
+"""The weight of an order that is not the search's to change."""
+
 
 class Units(NamedTuple):
     """Units by level (CSR over levels, then over groups), and the units of each group."""
@@ -152,10 +155,12 @@ def anneal(
     track: bool,
     steps: int,
     heat: float,
+    shifts: float,
     rng: Rng,
 ) -> Point:
     """`steps` moves from `start`; the best point seen. allowed: [g, d] seconds of groups, inf where they cannot run.
 
+    shifts: share of the moves that change the order.
     heat: the temperature at first, as a share of the cost; it falls a hundredfold.
     """
     n = len(start.placement)
@@ -175,7 +180,7 @@ def anneal(
     for step in range(steps):
         temperature = cost * heat * 0.01 ** (step / steps)
         limit = cost - temperature * np.log(max(1e-12, uniform(rng)))
-        shift = uniform(rng) < 0.15
+        shift = uniform(rng) < shifts
         changed = 0
         if shift:
             changed = _shift_order(tables, units, critical, n_critical, bias, cost, rng, changed_op, old_bias)

@@ -1,0 +1,53 @@
+"""What compiling costs a search whose kernels are not in the cache, so that its budget holds all the same.
+
+How long it takes depends on the machine and its load, how the kernels compare with each other does not: the first one that has to
+be compiled, the simulator, is the unit. It knows no kernel.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from stepd.core.problem import Device, Link, Problem
+
+
+class Kernels:
+    """Seconds to compile, over those of the simulator (CPU seconds of `stepd warm-up`, by kind)."""
+
+    BOUND = 0.9
+    CANDIDATES = 1.6
+    SEARCH = 1.3
+    ALGORITHM = 3.2
+
+
+@dataclass
+class Compiling:
+    """unit: seconds that the simulator took to compile; 0: it came from the cache, as the others will."""
+
+    budget_seconds: float
+    unit: float = 0.0
+
+    def affords(self, kernels: float, used: float) -> bool:
+        """Whether `kernels` can be compiled when the share `used` of the budget is gone."""
+        return self.unit == 0.0 or used + kernels * self.unit / self.budget_seconds <= 1.0
+
+
+def tiny_problem() -> Problem:
+    """Three ops on two devices: enough to make every kernel of the search compile."""
+    return Problem(
+        name="warm-up",
+        devices=(Device("0", "CPU", 1), Device("1", "CPU", 1)),
+        links=(Link(0, 1, 1.0, 0.0), Link(1, 0, 1.0, 0.0)),
+        op_names=("layer_0/a", "layer_1/b", "layer_1/c"),
+        op_types=("A", "B", "B"),
+        seconds=np.ones((3, 2)),
+        resident_bytes=np.array([1, 0, 0]),
+        temp_bytes=np.zeros(3, dtype=np.int64),
+        colocation=np.full(3, -1, dtype=np.int32),
+        edge_src=np.zeros(2, dtype=np.int32),
+        edge_dst=np.array([1, 2], dtype=np.int32),
+        edge_output=np.zeros(2, dtype=np.int32),
+        edge_bytes=np.ones(2, dtype=np.int64),
+    )
