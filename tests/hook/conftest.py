@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import fcntl
+import os
 import queue
 import threading
 from collections.abc import Callable, Iterator
@@ -145,3 +147,34 @@ def daemon(tmp_path: Path) -> Iterator[FakeDaemon]:
     fake = FakeDaemon(tmp_path / "d.sock")
     yield fake
     fake.stop()
+
+
+@pytest.fixture(scope="session")
+def native() -> Path:
+    """The native executor, compiled once and kept under build/, loaded into this process; skipped where it cannot be compiled.
+
+    The tests that use it are its trial, so it has none of its own here.
+    """
+    pytest.importorskip("tensorflow")
+    from stepd.hook.order.native import build, library
+    from stepd.hook.order.native.stamp import LIBRARY, NativeError, stamp
+
+    of = stamp()
+    place = Path(__file__).parents[2] / "build" / "native-test" / of.key
+    place.mkdir(mode=0o700, parents=True, exist_ok=True)
+    path = place / LIBRARY
+    with (place / "lock").open("a") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not path.exists():
+            made = path.with_suffix(".new")
+            try:
+                build.compile_library(of, made, os.environ)
+            except NativeError as error:
+                if "no C++ compiler" in str(error) or "without the headers" in str(error):
+                    pytest.skip(str(error))
+                raise
+            made.replace(path)
+    for part in (path, place):
+        part.chmod(0o700)
+    library.load(path, of.text)
+    return path

@@ -229,7 +229,7 @@ VARIABLES: tuple[Variable, ...] = (
     Variable(
         "STEPD_CHAOS",
         "chaos",
-        "switch-every=K,way=W,seed=S,devices=N",
+        "switch-every=K,way=W,seed=S,devices=N,order=1",
         "Switch to random valid strategies after every K runs, without a daemon. The instrument of the fidelity tests.",
         str,
     ),

@@ -10,7 +10,7 @@ import threading
 from collections.abc import Sequence
 
 from stepd.hook.engine.settings import Chaos
-from stepd.hook.model import LiveStrategy, Way
+from stepd.hook.model import LiveStrategy, Order, Way
 
 _SWITCHES_BETWEEN_COMPACTIONS = 20
 
@@ -69,4 +69,9 @@ class ChaosMonkey:
             if devices and self._random.random() < share:
                 device = self._random.choice(devices)
                 placement.update((name, device) for name in members)
-        return LiveStrategy(f"chaos-{self._random.getrandbits(32):08x}", placement, origin="chaos")
+        priority: dict[str, int] = {}
+        if self._chaos.order:
+            names = [name for members, _ in units for name in members]
+            priority = dict(zip(names, self._random.sample(range(len(names)), len(names)), strict=True))
+        id_ = f"chaos-{self._random.getrandbits(32):08x}"
+        return LiveStrategy(id_, placement, priority, order=Order.AUTO if priority else Order.NONE, origin="chaos")

@@ -6,6 +6,7 @@ It must not know when or why one switches.
 from __future__ import annotations
 
 import functools
+import weakref
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -20,7 +21,9 @@ from stepd.hook.engine.homes import Homes
 from stepd.hook.engine.kinds import Kind, Route
 from stepd.hook.engine.mirror import Mirror
 from stepd.hook.engine.plan import Plan, ordered
-from stepd.hook.order import control
+from stepd.hook.model import Order
+from stepd.hook.order import control, priorities
+from stepd.hook.order.native import library
 from stepd.hook.order.planning import NO_ORDER, still_possible
 from stepd.hook.order.steps import executed
 
@@ -38,6 +41,7 @@ class Copy:
         self._devices = devices
         # For step kinds that the edges of an order would drag ops into: the same without an order.
         self._unordered: Copy | None = None
+        self._table = 0  # of the native executor
         self._operations: dict[str, Any] = {}
         self._here: dict[str, str] = {}
         # Of kinds that were prepared for.
@@ -86,6 +90,8 @@ class Copy:
             return []
         edges, device = self.plan.order.edges, functools.partial(self._device, view)
         nodes = copied_nodes(view, missing, self._here_names(), self._new_prefix(), self.plan.device_of, edges, device)
+        if self.plan.order.way is Order.NATIVE:
+            library.add(self._own_table(), priorities.with_table(nodes, missing, self.plan.order.priority, self._own_table()))
         graph = graph_pb2.GraphDef(node=nodes)
         graph.versions.CopyFrom(self._mirror.user_graph.graph_def_versions)
         tensors, controls = self._outside(view, missing)
@@ -94,6 +100,12 @@ class Copy:
         for name, here, operation in zip(missing, wanted, made, strict=False):  # what ties an order comes behind the copies
             self._operations[name], self._here[name] = operation, here
         return made
+
+    def _own_table(self) -> int:
+        if not self._table:
+            self._table = library.new_table()
+            weakref.finalize(self, library.drop, self._table)
+        return self._table
 
     def _device(self, view: GraphView, name: str) -> str:
         found = self.plan.device_of.get(name)

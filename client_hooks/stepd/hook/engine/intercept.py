@@ -101,7 +101,7 @@ def new_session_ref(graph: Any, options: Any) -> Any:
     config = _chaos_config(session._config, settings)
     native = "workers and servers have executors of their own"
     if cluster is None and not session._target:
-        config, native = _with_executor(session._config if config is None else config, settings)
+        config, native = _with_executor(session._config, config, settings)
     if cluster is not None:
         capi.set_session_options(options, cluster.target.encode(), cluster.session_config(session._config))
     elif config is not None:
@@ -151,13 +151,17 @@ def _chaos_config(config: Any, settings: EngineSettings) -> Any:
     return more
 
 
-def _with_executor(config: Any, settings: EngineSettings) -> tuple[Any, str]:
-    """A direct session's config with the native executor where it may be used, and why it is not used."""
-    executor, why = provider.executor_type(settings.order, config.experimental.executor_type)
+def _with_executor(config: Any, own: Any, settings: EngineSettings) -> tuple[Any, str]:
+    """A direct session's config, `own` where the hook has one already, with the native executor, or why it goes without."""
+    try:
+        executor, why = provider.executor_type(settings.order, config.experimental.executor_type)
+    except Exception as e:
+        log.exception("looking for the native executor failed")
+        executor, why = "", f"looking for it failed: {e!r}"
     if not executor:
-        return config, why
+        return own, why
     more = type(config)()
-    more.CopyFrom(config)
+    more.CopyFrom(config if own is None else own)
     more.experimental.executor_type = executor
     return more, ""
 

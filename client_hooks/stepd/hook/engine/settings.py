@@ -14,12 +14,16 @@ UserDevices = Literal["free", "keep", "override"]
 
 @dataclass(frozen=True)
 class Chaos:
-    """Switch to a random valid strategy after every `switch_every` runs; `devices` > 0: that many CPU devices per session."""
+    """Switch to a random valid strategy after every `switch_every` runs; `devices` > 0: that many CPU devices per session.
+
+    `order`: strategies have priorities too, which are enforced as STEPD_ORDER says.
+    """
 
     switch_every: int
     way: Literal["in-session", "restart", "both"] = "both"
     seed: int = 0
     devices: int = 0
+    order: bool = False
 
 
 @dataclass(frozen=True)
@@ -37,7 +41,7 @@ class EngineSettings:
 
 
 def parse_chaos(text: str) -> Chaos | None:
-    """ "switch-every=K,way=in-session|restart|both,seed=S[,devices=N]" (any order; "" is None).
+    """ "switch-every=K,way=in-session|restart|both,seed=S[,devices=N][,order=1]" (any order; "" is None).
 
     Raises ValueError that names the part that could not be understood.
     """
@@ -46,16 +50,18 @@ def parse_chaos(text: str) -> Chaos | None:
     values: dict[str, str] = {}
     for part in text.split(","):
         key, equals, value = part.strip().partition("=")
-        if not equals or key not in ("switch-every", "way", "seed", "devices"):
-            raise ValueError(f"STEPD_CHAOS: cannot understand {part.strip()!r}; use switch-every=K, way=W, seed=S, devices=N")
+        if not equals or key not in ("switch-every", "way", "seed", "devices", "order"):
+            raise ValueError(
+                f"STEPD_CHAOS: cannot understand {part.strip()!r}; use switch-every=K, way=W, seed=S, devices=N, order=1"
+            )
         values[key] = value
     way = values.get("way", "both")
     if way not in ("in-session", "restart", "both"):
         raise ValueError(f"STEPD_CHAOS: way={way!r} is none of in-session, restart, both")
     numbers: dict[str, int] = {}
-    for key, default, least in (("switch-every", "", 1), ("seed", "0", 0), ("devices", "0", 0)):
+    for key, default, least in (("switch-every", "", 1), ("seed", "0", 0), ("devices", "0", 0), ("order", "0", 0)):
         given = values.get(key, default)
         if not given.isdecimal() or int(given) < least:
             raise ValueError(f"STEPD_CHAOS: {key}={given!r} is not a whole number of at least {least}")
         numbers[key] = int(given)
-    return Chaos(numbers["switch-every"], way, numbers["seed"], numbers["devices"])  # type: ignore[arg-type]
+    return Chaos(numbers["switch-every"], way, numbers["seed"], numbers["devices"], numbers["order"] > 0)  # type: ignore[arg-type]

@@ -8,11 +8,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from stepd.hook.engine import rules
 from stepd.hook.engine.classify import Classes
 from stepd.hook.engine.devices import Devices
-from stepd.hook.engine.graphview import GraphView
+from stepd.hook.engine.graphview import GraphView, is_stateful
 from stepd.hook.model import LiveStrategy, Order
 from stepd.hook.order.edges import Edge, Wanted, order_edges
+from stepd.hook.order.native.library import NOT_BUILT
 from stepd.hook.order.schedule import Pool
 from stepd.hook.ports import StepKind
 
@@ -25,6 +27,7 @@ class OrderPlan:
     edges: tuple[Edge, ...] = ()
     priority: Mapping[str, int] = field(default_factory=dict)
     said: str = "none"
+    lacks_native: bool = False  # would it be native, were that built?
 
     def seeds(self) -> set[str]:
         """Ops that must be in the copy for this."""
@@ -60,14 +63,14 @@ class Ordering:
         if way is Order.NONE:
             return OrderPlan(said=f"none: {why}")
         if way is Order.NATIVE:
-            known = {n: p for n, p in strategy.priority.items() if n in view.nodes and n not in classes.held}
+            known = {n: p for n, p in strategy.priority.items() if n in view.nodes and _sorted(view, classes, n)}
             return OrderPlan(way, priority=known, said=f"native: {len(known)} priorities")
         steps = _distinct(kinds)
         home = {name: moved.get(name) or devices.home(node) for name, node in view.nodes.items()}
         wanted = Wanted(strategy.priority, strategy.seconds)
         edges = order_edges(view, classes, steps, wanted, home, self.pools)
         said = f"control: {len(edges)} edges in {len(steps)} step kinds"
-        return OrderPlan(way, edges, said=f"{said}; {why}" if why else said)
+        return OrderPlan(way, edges, said=f"{said}; {why}" if why else said, lacks_native=bool(why) and self.native == NOT_BUILT)
 
 
 def choose(setting: Order, strategy: LiveStrategy, native: str) -> tuple[Order, str]:
@@ -82,6 +85,12 @@ def choose(setting: Order, strategy: LiveStrategy, native: str) -> tuple[Order, 
     if not native:
         return Order.NATIVE, ""
     return Order.CONTROL, f"the native executor is not used: {native}"
+
+
+def _sorted(view: GraphView, classes: Classes, name: str) -> bool:
+    """Whether the native executor sorts an op: those that are copied for it, and compute."""
+    op = view.nodes[name].op
+    return name not in classes.held and op not in ("Const", "NoOp") and op not in rules.VARIABLES and not is_stateful(op)
 
 
 def still_possible(order: OrderPlan, classes: Classes) -> OrderPlan:

@@ -1,0 +1,58 @@
+"""Gives sessions the native executor where it is there, has it built where it is wanted, and says once why it is not used.
+
+It must not know strategies; a session asks before it is made, since its executors' type cannot change later.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Mapping
+
+from stepd.hook.log import logger, tell_operator
+from stepd.hook.model import Order
+from stepd.hook.order.native import library
+from stepd.hook.order.native.build import COMPILE_SECONDS, TRIAL_SECONDS, begin, for_child
+from stepd.hook.order.native.stamp import EXECUTOR_TYPE
+
+_said: set[str] = set()
+_begun = threading.Event()
+
+
+def executor_type(setting: Order, chosen: str) -> tuple[str, str]:
+    """(type of executor for a direct session, why not the native one). `chosen`: what the program's ConfigProto says."""
+    if setting not in (Order.AUTO, Order.NATIVE):
+        return "", f"STEPD_ORDER={setting.value}"
+    if chosen:
+        return "", f"the program chose the executor {chosen}"
+    why = library.load_if_built(os.environ)
+    if why == library.NOT_BUILT and setting is Order.NATIVE:
+        why = _build_and_wait()
+    if not why:
+        return EXECUTOR_TYPE, ""
+    if setting is Order.NATIVE and why not in _said:
+        _said.add(why)
+        tell_operator(f"STEPD_ORDER=native: control edges are used instead, the native executor is not there: {why}")
+    return "", why
+
+
+def wanted() -> None:
+    """A strategy came that the native executor would serve: have it built, once, beside the program, for the sessions to come."""
+    if not _begun.is_set():
+        _begun.set()
+        logger.info("the native executor is being built; sessions made after that can use it")
+        begin(os.environ)
+
+
+def _build_and_wait() -> str:
+    logger.info("building the native executor, once for this TensorFlow")
+    command = [sys.executable, "-m", "stepd.hook.order.native.build"]
+    environ: Mapping[str, str] = for_child(os.environ)
+    try:
+        most = COMPILE_SECONDS + TRIAL_SECONDS
+        subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, timeout=most, env=environ, check=False)
+    except (OSError, subprocess.SubprocessError) as error:
+        return f"its build did not end well: {error.__class__.__name__}"
+    return library.load_if_built(os.environ)

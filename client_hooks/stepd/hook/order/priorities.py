@@ -1,0 +1,21 @@
+"""Marks the nodes of a copy for the native executor. Pure; the table that the marks name is filled by the caller."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from tensorflow.core.framework import node_def_pb2
+
+TABLE = "_stepd_order"
+_MOST = 2**31 - 1
+
+
+def with_table(
+    nodes: Sequence[node_def_pb2.NodeDef], copied: Sequence[str], priority: Mapping[str, int], table: int
+) -> dict[str, int]:
+    """Names of those of `nodes`, the copies of the user's ops `copied`, that have a priority, with it. All get the table's number:
+    Grappler drops it from the nodes that it rewrites, and one that keeps it is enough."""
+    for node in nodes:
+        node.attr[TABLE].i = table
+    named = zip(nodes, copied, strict=False)
+    return {node.name: min(priority[name], _MOST) for node, name in named if name in priority}
