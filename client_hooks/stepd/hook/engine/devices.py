@@ -111,16 +111,24 @@ def _kernels(op: str) -> tuple[tuple[str, tuple[tuple[str, frozenset[int]], ...]
 
 def has_kernel(op: str, node: Any, device_type: str) -> bool:
     """Is there a kernel on `device_type` for the op with the types of this NodeDef?"""
+    values = (node.attr[attr] for attr in _constrained(op))
+    return _has_kernel(op, tuple(tuple(value.list.type) or (value.type,) for value in values), device_type)
+
+
+@functools.cache
+def _constrained(op: str) -> tuple[str, ...]:
+    """The attributes on which it depends whether there is a kernel."""
+    return tuple(dict.fromkeys(attr for _, constraints in _kernels(op) for attr, allowed in constraints if allowed))
+
+
+@functools.lru_cache(maxsize=1 << 14)
+def _has_kernel(op: str, given: tuple[tuple[int, ...], ...], device_type: str) -> bool:
+    """`given`: types of the constrained attributes."""
+    types = dict(zip(_constrained(op), given, strict=True))
     for kind, constraints in _kernels(op):
-        if kind in (device_type, "DEFAULT") and all(not ok or _type_in(node, attr, ok) for attr, ok in constraints):
+        if kind in (device_type, "DEFAULT") and all(not ok or ok.issuperset(types[attr]) for attr, ok in constraints):
             return True
     return False
-
-
-def _type_in(node: Any, attr: str, allowed: frozenset[int]) -> bool:
-    value = node.attr[attr]
-    types = value.list.type or [value.type]
-    return all(t in allowed for t in types)
 
 
 def kernel_types(op: str, node: Any, types: frozenset[str]) -> tuple[str, ...]:
