@@ -77,8 +77,8 @@ def elementwise(i: Inputs) -> None:
 
 _REALS = (
     "Acos", "Acosh", "Asin", "Asinh", "Atan", "Atanh", "BesselI0e", "BesselI1e", "Ceil", "Cosh", "Digamma", "Erfc", "Erfinv",
-    "Expm1", "Floor", "Inv", "IsFinite", "IsInf", "IsNan", "Lgamma", "Ndtri", "Rint", "Round", "Sinh", "Tan", "ClipByValue", "OnesLike",
-    "PreventGradient", "Snapshot",
+    "Expm1", "Floor", "Inv", "IsFinite", "IsInf", "IsNan", "Lgamma", "Ndtri", "Rint", "Round", "Sinh", "Tan", "ClipByValue",
+    "OnesLike",    "PreventGradient", "Snapshot",
 )  # fmt: skip
 _PAIRS = (
     "ApproximateEqual", "Div", "MulNoNan", "Pow", "RealDiv", "TruncateDiv", "TruncateMod", "Xdivy", "Xlog1py", "Xlogy", "Zeta",

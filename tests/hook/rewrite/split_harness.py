@@ -81,7 +81,7 @@ def compare_all(graph: Any, feeds: Mapping[str, Any], shares: Shares) -> set[tup
         done.add((node.op, split.axis))
         outputs = facts.ways(name)[split.axis].outputs
         for index in range(len(output_types(node.proto))):
-            if outputs[index].kind not in ("opaque", "first") or node.op == "Rank":
+            if outputs[index].kind not in ("opaque", "first") or node.op in ("Rank", "ShapeN"):
                 checks.append((split, f"{name}:{index}", f"{name}-{mark}:{index}"))
     config = tf.ConfigProto()
     config.graph_options.rewrite_options.disable_meta_optimizer = True

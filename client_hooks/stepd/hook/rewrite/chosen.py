@@ -52,9 +52,9 @@ def bounds_of(parts: int, weights: Sequence[float] = ()) -> tuple[int, ...]:
 
 
 def choose(
-    facts: Facts, splits: Sequence[Split], batch: Mapping[str, Way] | None = None
+    facts: Facts, splits: Sequence[Split], batch: Mapping[str, tuple[Way, int]] | None = None
 ) -> tuple[dict[str, Chosen], dict[str, str]]:
-    """(what is split, why not by op). `batch`: the way that "batch" means for an op, where it means one.
+    """(what is split, why not by op). `batch`: the way and grain that "batch" means for an op, where it means one.
 
     An op takes the grain of its first input that is cut as it needs it, so that regions stay in parts.
     """
@@ -73,9 +73,9 @@ def choose(
     return made, refused
 
 
-def _one(facts: Facts, split: Split, batch: Mapping[str, Way], made: Mapping[str, Chosen]) -> Chosen:
+def _one(facts: Facts, split: Split, batch: Mapping[str, tuple[Way, int]], made: Mapping[str, Chosen]) -> Chosen:
     node = facts.view.nodes[split.op]
-    way = batch.get(split.op) if split.axis == BATCH else facts.ways(split.op).get(split.axis)
+    way, least = batch.get(split.op, (None, 1)) if split.axis == BATCH else (facts.ways(split.op).get(split.axis), 1)
     if way is None or not way.usable:
         offered = sorted(axis for axis, w in facts.ways(split.op).items() if w.usable)
         raise UncuttableError(f"{node.op} cannot be split on {split.axis!r}; its axes are {', '.join(offered) or 'none'}")
@@ -87,7 +87,7 @@ def _one(facts: Facts, split: Split, batch: Mapping[str, Way], made: Mapping[str
         raise UncuttableError("every part needs a weight above 0")
     if way.units and min(pieces(way.units, bounds_of(split.parts, split.weights))) == 0:
         raise UncuttableError(f"{node.op} would have parts of nothing: {way.units} shared out by {split.weights or split.parts}")
-    chosen = Chosen(way, way.least_grain, bounds_of(split.parts, split.weights), split.devices)
+    chosen = Chosen(way, max(least, way.least_grain), bounds_of(split.parts, split.weights), split.devices)
     partial = False
     for slot, (source, index) in zip(way.inputs, facts.data_inputs(split.op), strict=True):
         maker = made.get(source)
@@ -115,6 +115,8 @@ def _drop_opaque(facts: Facts, made: dict[str, Chosen], refused: dict[str, str])
                 for reader in facts.view.consumers[name]:
                     for source, index in facts.view.nodes[reader].inputs:
                         sealed = source == name and index >= 0 and chosen.way.outputs[index].kind == "opaque"
+                        if sealed and _leads_nowhere(facts, reader):
+                            continue
                         if sealed and (reader not in made or made[reader].bounds != chosen.bounds):
                             refused[name] = f"{reader} reads what cannot be joined and is not split alike"
             for slot, (source, _) in zip(chosen.way.inputs, facts.data_inputs(name), strict=True):
@@ -123,3 +125,8 @@ def _drop_opaque(facts: Facts, made: dict[str, Chosen], refused: dict[str, str])
             if name in refused:
                 del made[name]
                 dropped = True
+
+
+def _leads_nowhere(facts: Facts, name: str) -> bool:
+    """Zeros that the making of gradients leaves behind for outputs without a gradient, and nobody reads."""
+    return facts.view.nodes[name].op == "ZerosLike" and not facts.view.consumers[name]

@@ -96,7 +96,7 @@ class _Rewriting:
             part.op = chosen.way.op or part.op
             for attr, numbers in chosen.way.lists.items():
                 part.attr[attr].list.i[:] = numbers
-            controls = [c for text in node.input if text.startswith("^") for c in self._waits(text)]
+            controls = [c for text in node.input if text.startswith("^") for c in self._part_waits(text, k, chosen.parts)]
             part.input[:] = [*inputs, *controls]
             self._made.append(part)
             parts.append(self._guarded(name, part, make) if self._may_be_empty(name) else part.name)
@@ -160,6 +160,9 @@ class _Rewriting:
 
     def _in_parts(self, name: str, source: str, index: int, held: Held, chosen: Chosen) -> tuple[str, ...]:
         """The names of what each part of op `name` takes of a tensor."""
+        maker = self._chosen.get(source)
+        if held.kind == "whole" and maker is not None and maker.bounds == chosen.bounds and maker.given(index).kind == "first":
+            held = maker.given(index)
         if held.kind == "whole":
             return tuple(self._whole_at(source, index, self._device(name, k)) for k in range(chosen.parts))
         key = (source, index, held, chosen.bounds)
@@ -215,6 +218,14 @@ class _Rewriting:
         final = node.name if named else f"{node.name}-join{index}"
         make.join(final, parts, types[index], held, len(dims) if dims is not None else None, devices)
         self._joined[name, index] = final
+
+    def _part_waits(self, text: str, k: int, parts: int) -> list[str]:
+        """What part `k` waits for in place of a control input: part k, so that devices do not wait for each other.
+
+        Split ops have no effects; whoever waits for all parts of this op still waits for all parts of the other.
+        """
+        waits = self._waits(text)
+        return waits[k : k + 1] if len(waits) == parts else waits
 
     def _waits(self, text: str) -> list[str]:
         """Control inputs in place of one: of the parts, not of their join."""

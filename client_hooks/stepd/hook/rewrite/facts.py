@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from fractions import Fraction
 from types import SimpleNamespace
 from typing import Any
 
@@ -148,10 +149,11 @@ class Facts:
             self._values[name, index] = value
         family = table.FAMILIES.get(node.op)
         ways: Mapping[str, Way] = {}
-        if family is not None and name not in self.in_loops and not graphview.is_stateful(node.op):
+        if family is not None and name not in self.in_loops:
             ways = {way.axis: way for way in family(op)}
-            if node.op in table.NEVER_EMPTY:
-                ways = {axis: replace(way, usable=way.usable and way.units > 0) for axis, way in ways.items()}
+            if node.op in table.NEVER_EMPTY or graphview.is_stateful(node.op):
+                barred = graphview.is_stateful(node.op)
+                ways = {axis: replace(w, usable=w.usable and w.units > 0 and not barred) for axis, w in ways.items()}
         self._ways[name] = ways
         for index, dtype in enumerate(graphview.output_types(node.proto)):
             dims = self._named_dims(op, index, ways)
@@ -178,25 +180,18 @@ class Facts:
         return tuple(Symbol(f"{name}:{index}[{k}]") if d is None else d for k, d in enumerate(dims))
 
 
-def _carried(op: OpFacts, way: Way, scale: Any) -> Dim | None:
-    """The dimension that a way hands on from its inputs to its output; None when inputs differ or hold none."""
-    found: set[Dim] = set()
+def _carried(op: OpFacts, way: Way, scale: Fraction) -> Dim | None:
+    """The dimension that a way hands on from its inputs to its output. Inputs that it cuts together have one size in every run."""
+    found: Dim | None = None
     for index, slot in enumerate(way.inputs):
-        if slot.kind != "cut":
-            continue
-        dims = op.dims(index)
+        dims = op.dims(index) if slot.kind == "cut" else None
         if dims is None or slot.axis >= len(dims):
-            return None
+            continue
         dim = dims[slot.axis]
-        factor = scale / slot.scale
-        if isinstance(dim, Symbol):
-            scaled = dim.factor * factor
-            if scaled.denominator != 1:
-                return None
-            found.add(Symbol(dim.base, int(scaled)))
-        elif (dim * factor).denominator == 1:
-            found.add(int(dim * factor))
-    return found.pop() if len(found) == 1 else None
+        number = (dim.factor if isinstance(dim, Symbol) else dim) * scale / slot.scale
+        if number.denominator == 1 and (found is None or isinstance(dim, int)):
+            found = Symbol(dim.base, int(number)) if isinstance(dim, Symbol) else int(number)
+    return found
 
 
 def _constant(node: Node) -> Array | None:

@@ -18,12 +18,13 @@ _TABLE: tuple[tuple[Family, str], ...] = (
     (
         elementwise.alike,
         "Abs Acos Acosh Asin Asinh Atan Atanh BesselI0e BesselI1e Ceil Conj Cos Cosh Digamma Elu Erf Erfc Erfinv Exp Expm1 Floor "
-        "Imag Inv Invert IsFinite IsInf IsNan LeakyRelu Lgamma Log Log1p LogicalNot Ndtri Real Reciprocal Relu Relu6 Rint Round "
-        "Rsqrt Selu Sigmoid Sign Sin Sinh Softplus Softsign Sqrt Square Tan Tanh "
+        "Imag Inv Invert IsFinite IsInf IsNan LeakyRelu Lgamma Log Log1p LogicalNot Ndtri Neg Real Reciprocal Relu Relu6 Rint "
+        "Round Rsqrt Selu Sigmoid Sign Sin Sinh Softplus Softsign Sqrt Square Tan Tanh "
         "Cast OnesLike PreventGradient Snapshot StopGradient ZerosLike "
         "EluGrad InvGrad LeakyReluGrad ReciprocalGrad Relu6Grad ReluGrad RsqrtGrad SeluGrad SigmoidGrad SoftplusGrad SoftsignGrad "
-        "SqrtGrad TanhGrad IdentityN AccumulateNV2",
+        "SqrtGrad TanhGrad AccumulateNV2",
     ),
+    (elementwise.lists, "IdentityN"),
     (
         elementwise.broadcast,
         "ApproximateEqual Atan2 BitwiseAnd BitwiseOr BitwiseXor Complex Div DivNoNan Equal FloorDiv FloorMod Greater GreaterEqual "
@@ -35,6 +36,7 @@ _TABLE: tuple[tuple[Family, str], ...] = (
     (elementwise.forwarding, "Identity"),
     (elementwise.select, "Select"),
     (elementwise.shape, "Shape"),
+    (elementwise.shapes, "ShapeN"),
     (elementwise.size, "Size"),
     (elementwise.rank, "Rank"),
     (contraction.matmul, "MatMul BatchMatMul BatchMatMulV2 BatchMatMulV3"),
@@ -84,6 +86,7 @@ _TABLE: tuple[tuple[Family, str], ...] = (
     (layout.broadcast_to, "BroadcastTo"),
     (layout.fill, "Fill"),
     (layout.gather, "Gather GatherV2"),
+    (layout.resource_gather, "ResourceGather"),
     (layout.gather_nd, "GatherNd"),
     (layout.one_hot, "OneHot"),
     (layout.reverse_sequence, "ReverseSequence"),
@@ -111,14 +114,29 @@ the size of an axis is known at run time only."""
 PADDED_WHEN_EMPTY = frozenset({"Conv2D", "Conv3D", "DepthwiseConv2dNative"})
 """Op types that give a wrong shape for an empty batch (oneDNN's kernels do): such a part gets a row, which is dropped again."""
 
+PULLED = frozenset(
+    name
+    for name, family in FAMILIES.items()
+    if family in (elementwise.alike, elementwise.broadcast, elementwise.addition, elementwise.total, elementwise.forwarding)
+) | {"BroadcastTo", "ExpandDims", "Fill", "Reshape", "Select", "Squeeze", "Tile", "Transpose"}
+"""Op types that make no less than they read: better cut before them than behind."""
+
 
 def shape_input(op: OpFacts) -> Value | None:
     """The dimensions of output 0 where an op takes them from an input, as far as that is known; None for other ops."""
     index = _SHAPED_BY.get(op.op)
     if index is None:
-        return _without(op) if op.op in _REDUCTIONS else None
+        return _without(op) if op.op in _REDUCTIONS else _tiled(op) if op.op == "Tile" else None
     value = op.value(index)
     return None if value is None else tuple(None if dim == -1 else dim for dim in value)
+
+
+def _tiled(op: OpFacts) -> Value | None:
+    """The dimensions of a Tile: known where one of the factors is 1."""
+    dims, times = op.dims(0), op.value(1)
+    if dims is None or times is None or len(dims) != len(times):
+        return None
+    return tuple(t if d == 1 else d if t == 1 else None for d, t in zip(dims, times, strict=True))
 
 
 def _without(op: OpFacts) -> Value | None:

@@ -5,7 +5,7 @@ It must not know how ops are split.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 from stepd.hook.rewrite.slots import Dim, Symbol
@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 
 Value = tuple[Dim | None, ...]
 """Elements of a scalar (one element) or a vector; None: not known."""
+
+_LONGEST = 64
 
 
 def value_of(op: OpFacts) -> Iterator[Value | None]:
@@ -97,6 +99,68 @@ def _prod(op: OpFacts) -> Iterator[Value | None]:
     yield (total,)
 
 
+def _rank(op: OpFacts) -> Iterator[Value | None]:
+    rank = op.rank(0)
+    yield None if rank is None else (rank,)
+
+
+def _count(op: OpFacts) -> Iterator[Value | None]:
+    total: Dim | None = 1
+    for dim in op.dims(0) or (None,):
+        total = _product(total, dim)
+    yield (total,)
+
+
+def _modulo(op: OpFacts) -> Iterator[Value | None]:
+    yield _each(op, lambda a, b: a % b if isinstance(a, int) and isinstance(b, int) and b > 0 else None)
+
+
+def _sum(op: OpFacts) -> Iterator[Value | None]:
+    yield _each(op, lambda a, b: a + b if isinstance(a, int) and isinstance(b, int) else None)
+
+
+def _each(op: OpFacts, function: Callable[[Dim | None, Dim | None], Dim | None]) -> Value | None:
+    one, other = op.value(0), op.value(1)
+    if one is None or other is None or (len(one) != len(other) and 1 not in (len(one), len(other))):
+        return None
+    length = len(one) if len(other) == 1 else len(other)
+    one, other = (v * length if len(v) == 1 else v for v in (one, other))
+    return tuple(function(a, b) for a, b in zip(one, other, strict=True))
+
+
+def _range(op: OpFacts) -> Iterator[Value | None]:
+    known = [op.value(k) for k in range(3)]
+    numbers = [v[0] for v in known if v is not None and len(v) == 1 and isinstance(v[0], int)]
+    yield tuple(range(*numbers)) if len(numbers) == 3 and numbers[2] and abs(numbers[1] - numbers[0]) < _LONGEST else None
+
+
+def _filled(op: OpFacts) -> Iterator[Value | None]:
+    shape, value = op.value(0), op.value(1)
+    fits = shape is not None and len(shape) == 1 and isinstance(shape[0], int) and shape[0] < _LONGEST
+    yield value * shape[0] if fits and shape and isinstance(shape[0], int) and value is not None and len(value) == 1 else None
+
+
+def _stitched(op: OpFacts) -> Iterator[Value | None]:
+    half = len(op.inputs) // 2
+    made: dict[int, Dim | None] = {}
+    for k in range(half):
+        where, what = op.value(k), op.value(half + k)
+        if where is None or what is None or len(where) != len(what):
+            return
+        for index, value in zip(where, what, strict=True):
+            if not isinstance(index, int):
+                return
+            made[index] = value
+    if sorted(made) == list(range(len(made))):
+        yield tuple(made[k] for k in range(len(made)))
+
+
+def _inverted(op: OpFacts) -> Iterator[Value | None]:
+    value = op.value(0)
+    if value is not None and all(isinstance(v, int) for v in value):
+        yield tuple(value.index(k) for k in range(len(value)))
+
+
 def _product(one: Dim | None, other: Dim | None) -> Dim | None:
     if isinstance(one, int) and isinstance(other, int):
         return one * other
@@ -149,4 +213,13 @@ _RULES = {
     "Mul": _times,
     "Prod": _prod,
     "BroadcastGradientArgs": _reduced,
+    "Rank": _rank,
+    "Size": _count,
+    "FloorMod": _modulo,
+    "Add": _sum,
+    "AddV2": _sum,
+    "Range": _range,
+    "Fill": _filled,
+    "InvertPermutation": _inverted,
+    "DynamicStitch": _stitched,
 }

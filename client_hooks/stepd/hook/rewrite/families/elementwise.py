@@ -72,8 +72,9 @@ def addition(op: OpFacts) -> Iterator[Way]:
 
 
 def lists(op: OpFacts) -> Iterator[Way]:
-    """IdentityN: each output is its input; tensors of one rank are cut on one axis together."""
-    yield from alike(op)
+    """IdentityN: tensors of one shape are cut on one axis together."""
+    if len({op.dims(k) for k in range(len(op.inputs))}) == 1:
+        yield from alike(op)
 
 
 def select(op: OpFacts) -> Iterator[Way]:
@@ -97,6 +98,20 @@ def shape(op: OpFacts) -> Iterator[Way]:
     """Shape: its vector has the size of the piece where the input is cut."""
     for axis, dim in enumerate(op.dims(0) or ()):
         yield Way(str(axis), (cut(axis),), (sizes(axis),), units(dim))
+
+
+def shapes(op: OpFacts) -> Iterator[Way]:
+    """ShapeN: the tensors that share a dimension are cut on it together; the others' shapes are the same in all parts."""
+    dims = [op.dims(k) or () for k in range(len(op.inputs))]
+    done: set[tuple[int, Dim]] = set()
+    for first, own in enumerate(dims):
+        for axis, dim in enumerate(own):
+            if dim == 1 or (axis, dim) in done:
+                continue
+            done.add((axis, dim))
+            cuts = [axis < len(d) and d[axis] == dim for d in dims]
+            slots = tuple(cut(axis) if c else WHOLE for c in cuts)
+            yield Way(f"{first}.{axis}", slots, tuple(sizes(axis) if c else FIRST for c in cuts), units(dim))
 
 
 def size(op: OpFacts) -> Iterator[Way]:

@@ -328,6 +328,12 @@ def gather(op: OpFacts) -> Iterator[Way]:
             yield Way(str(out), (cut(axis), WHOLE, *rest), (cut(out),), units(dim))
 
 
+def resource_gather(op: OpFacts) -> Iterator[Way]:
+    """ResourceGather: reads a variable where it is, and is never split; the indices' axes are the result's."""
+    for axis in range(len(op.dims(1) or ())):
+        yield Way(str(axis), (WHOLE, cut(axis)), (cut(axis),), usable=False)
+
+
 def gather_nd(op: OpFacts) -> Iterator[Way]:
     """GatherNd: (values, indices): all axes of the indices but the last."""
     for axis, dim in enumerate((op.dims(1) or ())[:-1]):

@@ -1,0 +1,100 @@
+"""Trains a model twice, as it is and with its ops split, and hands out the losses of both."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import tensorflow.compat.v1 as tf
+from split_harness import copied, facts_of
+from split_models import MODELS, Data
+
+from stepd.hook.model import Split
+from stepd.hook.rewrite.chosen import Chosen, choose
+from stepd.hook.rewrite.emit import split_nodes
+from stepd.hook.rewrite.facts import Facts
+from stepd.hook.rewrite.replicate import batch_regions
+
+MARK = "stepd_1"
+Picks = Callable[[Facts], tuple[dict[str, Chosen], dict[str, str]]]
+
+
+@dataclass
+class Both:
+    """What came of one comparison."""
+
+    facts: Facts
+    chosen: dict[str, Chosen]
+    refused: dict[str, str]
+    nodes: list[Any]
+    plain: Any
+    split: Any
+
+    @property
+    def difference(self) -> float:
+        """The largest relative difference of two losses."""
+        return float(np.max(np.abs(self.plain - self.split) / np.abs(self.plain)))
+
+    def cuts(self) -> list[str]:
+        """Ops whose outputs are cut."""
+        return sorted({n.name.split("-stepd")[0] for n in self.nodes if n.op in ("Split", "SplitV") and "-cut" in n.name})
+
+    def joined(self) -> list[tuple[str, str]]:
+        """(op in parts along an axis, op that reads all of it)."""
+        return [
+            (source, name)
+            for name in self.facts.order
+            if name not in self.chosen
+            for source, index in self.facts.data_inputs(name)
+            if source in self.chosen and self.chosen[source].given(index).kind == "cut"
+        ]
+
+
+def replicated(weights: Sequence[float]) -> Picks:
+    """Everything along the batch."""
+
+    def pick(facts: Facts) -> tuple[dict[str, Chosen], dict[str, str]]:
+        regions = batch_regions(facts)
+        splits = [Split(name, "batch", len(weights), (), tuple(weights)) for name in regions.ways]
+        return choose(facts, splits, regions.ways)
+
+    return pick
+
+
+def train_both(model: str, data: Data, steps: int, pick: Picks) -> Both:
+    """Losses of `steps` steps of a model of split_models, plainly and with what `pick` chooses split."""
+    with tf.Graph().as_default() as graph:
+        loss, train = MODELS[model](data)
+        start = tf.global_variables_initializer()
+    facts = facts_of(graph)
+    chosen, refused = pick(facts)
+    nodes = copied(facts, list(facts.order), MARK)
+    for node in nodes.values():
+        node.attr.pop("_class", None)
+    made = split_nodes(facts, nodes, chosen, MARK)
+    plain = graph.as_graph_def()
+    rewritten = graph.as_graph_def()
+    del rewritten.node[:]
+    rewritten.node.extend(made)
+    names = loss.op.name, train.name, start.name, [op.name for op in data.before]
+    runs = [_train(definition, names, mark, data, steps) for definition, mark in ((plain, ""), (rewritten, f"-{MARK}"))]
+    return Both(facts, chosen, refused, made, *runs)
+
+
+def _train(definition: Any, names: tuple[str, str, str, list[str]], mark: str, data: Data, steps: int) -> Any:
+    loss, train, start, before = names
+    losses = []
+    with tf.Graph().as_default() as graph:
+        tf.import_graph_def(definition, name="")
+        with tf.Session(graph=graph) as session:
+            session.run(start + mark)
+            for name in before:
+                session.run(name + mark)
+            for step in range(steps):
+                # A batch known late also ends with fewer rows than there are parts.
+                rows = data.batch - step % data.batch if data.late else data.batch
+                fed = {f"{name}{mark}:0": np.roll(array, step, 0)[:rows] for name, array in data.arrays.items()}
+                losses.append(session.run([f"{loss}{mark}:0", train + mark], fed)[0])
+    return np.array(losses)

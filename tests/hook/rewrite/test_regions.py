@@ -1,0 +1,159 @@
+"""Regions: data parallelism found in programs for one device trains as the program does, and touches memory at its edges only."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow.compat.v1 as tf
+from split_harness import assert_same, copied, facts_of
+from split_models import MODELS, Data
+from split_training import replicated, train_both
+
+from stepd.hook.model import Split
+from stepd.hook.rewrite import table
+from stepd.hook.rewrite.chosen import bounds_of, choose
+from stepd.hook.rewrite.emit import split_nodes
+from stepd.hook.rewrite.facts import Facts
+from stepd.hook.rewrite.replicate import batch_regions
+
+EQUAL, UNEVEN = (1.0, 1.0), (2.0, 3.0, 1.0)
+
+
+@pytest.mark.parametrize("model", sorted(MODELS))
+def test_a_replicated_program_learns_the_same(model: str) -> None:
+    both = train_both(model, Data(np.float64, 6), 4, replicated(UNEVEN))
+    assert both.difference < 1e-10 and not both.refused
+    assert both.plain[0] != both.plain[-1]
+    whole = [name for name in both.facts.order if both.facts.view.nodes[name].op in table.HEAVY and name not in both.chosen]
+    assert whole == [], "a product or a convolution was not split"
+    # In: what the program reads, and rows of embeddings. Out: gradients of rows of embeddings, and lookups in them.
+    read = ("Placeholder", "Gather", "embedding_lookup", "zeros_like", "random_uniform/RandomUniform")
+    assert all(name.startswith(read) for name in both.cuts()), both.cuts()
+    assert all(both.facts.view.nodes[reader].op.startswith("Resource") for _, reader in both.joined()), both.joined()
+
+
+@pytest.mark.parametrize("how", ["fed", "iterator", "queue"])
+@pytest.mark.parametrize("model", ["lenet", "lstm"])
+def test_batches_of_a_size_known_late_are_shared_out(model: str, how: str) -> None:
+    both = train_both(model, Data(np.float64, 6, late=True, how=how), 6, replicated(EQUAL))
+    assert both.difference < 1e-10 and len(both.chosen) > 50
+    assert not any(both.facts.view.nodes[name].op in table.HEAVY for name in both.facts.order if name not in both.chosen)
+
+
+def test_single_precision_differs_by_rounding_only() -> None:
+    both = train_both("vgg", Data(np.float32, 6), 6, replicated(EQUAL))
+    assert 0 < both.difference < 1e-4
+
+
+def test_a_region_ends_at_batch_normalization_and_begins_again_behind_it() -> None:
+    both = train_both("resnet", Data(np.float32, 6), 3, replicated(EQUAL))
+    nodes = both.facts.view.nodes
+    assert both.difference < 1e-4
+    assert not any(nodes[name].op.startswith("FusedBatchNorm") for name in both.chosen)
+    assert all(name in both.chosen for name in both.facts.order if nodes[name].op in table.HEAVY)
+    assert any(nodes[reader].op == "FusedBatchNormV3" for _, reader in both.joined())
+
+
+def test_batch_normalization_and_its_gradient_are_split_on_channels_together() -> None:
+    with tf.Graph().as_default() as graph:
+        random = np.random.RandomState(0)
+        x = tf.constant(random.randn(3, 4, 4, 6).astype(np.float32))
+        scale, offset = tf.constant(np.arange(1, 7, dtype=np.float32)), tf.zeros([6])
+        y = tf.nn.fused_batch_norm(x, scale, offset)[0]
+        gradients = tf.gradients(y, [x, scale, offset], grad_ys=tf.cos(y))
+    facts = facts_of(graph)
+    both = [name for name in facts.order if facts.view.nodes[name].op.startswith("FusedBatchNorm")]
+    alone, why = choose(facts, [Split(both[0], "3", 2)])
+    assert alone == {} and "cannot be joined" in why[both[0]]
+    chosen, refused = choose(facts, [Split(name, "3", 2, (), (1, 2)) for name in both])
+    assert refused == {}
+    _compare(graph, facts, chosen, [y, *gradients])
+
+
+def _compare(graph: Any, facts: Facts, chosen: Any, tensors: list[Any]) -> list[Any]:
+    """Assert that `tensors` come out the same of a copy with `chosen` split; returns the copy's nodes."""
+    made = split_nodes(facts, copied(facts, list(facts.order), "stepd_1"), chosen, "stepd_1")
+    definition = graph.as_graph_def()
+    definition.node.extend(made)
+    with tf.Graph().as_default() as together:
+        tf.import_graph_def(definition, name="")
+        with tf.Session(graph=together) as session:
+            for tensor in tensors:
+                name, _, index = tensor.name.partition(":")
+                assert_same(*session.run([tensor.name, f"{name}-stepd_1:{index}"]), tensor.name)
+    return made
+
+
+def test_columns_then_rows_of_two_layers_touch_no_memory_between() -> None:
+    with tf.Graph().as_default() as graph:
+        x, v, w = (tf.constant(np.random.RandomState(k).randn(4, 4)) for k in range(3))
+        hidden = tf.nn.relu(tf.matmul(x, v, name="first"), name="hidden")
+        out = tf.matmul(hidden, w, name="second")
+    facts = facts_of(graph)
+    chosen, refused = choose(facts, [Split("first", "1", 2), Split("hidden", "1", 2), Split("second", "inner", 2)])
+    assert refused == {}
+    made = _compare(graph, facts, chosen, [out])
+    used = {source.partition(":")[0] for node in made for source in node.input if not node.name.startswith(("first-", "hidden-"))}
+    assert not used & {"first-stepd_1", "hidden-stepd_1"}, "a join is read although the parts fit"
+
+
+def test_a_split_that_cannot_be_done_says_why() -> None:
+    with tf.Graph().as_default() as graph:
+        x = tf.placeholder(tf.float32, [4, 3], name="x")
+        tf.matmul(x, x, transpose_b=True, name="product")
+        tf.add_n([x, x], name="sum")
+    facts = facts_of(graph)
+    for split, why in {
+        Split("x", "0", 2): "cannot be split on '0'; its axes are none",
+        Split("product", "depth", 2): "its axes are 0, 1, inner",
+        Split("product", "0", 5): "into 2 to 4 parts",
+        Split("product", "0", 2, ("/device:CPU:0",)): "2 parts but 1 devices",
+        Split("product", "0", 2, (), (1, 0)): "weight above 0",
+        Split("product", "0", 2, (), (1, 99)): "parts of nothing",
+        Split("sum", "partial", 2): "not there in parts",
+        Split("gone", "0", 2): "not in the graph",
+    }.items():
+        chosen, refused = choose(facts, [split])
+        assert chosen == {} and why in refused[split.op], refused
+
+
+def test_two_sides_that_might_broadcast_in_some_run_are_not_cut() -> None:
+    with tf.Graph().as_default() as graph:
+        one, other = (tf.placeholder(tf.float32, [None, 3], name=n) for n in ("one", "other"))
+        tf.add(one, other, name="unsure")
+        tf.add(one, tf.nn.relu(one), name="sure")
+    facts = facts_of(graph)
+    assert "0" not in facts.ways("unsure") and "1" in facts.ways("unsure")
+    assert "0" in facts.ways("sure")
+
+
+def test_ops_with_effects_or_chance_are_never_split() -> None:
+    with tf.Graph().as_default() as graph:
+        v = tf.get_variable("v", [4, 4], use_resource=True)
+        v.assign_add(tf.random_uniform([4, 4], seed=1))
+        tf.Print(v, [v])
+        tf.py_func(lambda a: a, [v.read_value()], tf.float32)
+    facts = facts_of(graph)
+    usable = {facts.view.nodes[n].op for n in facts.order if any(w.usable for w in facts.ways(n).values())}
+    assert usable <= {"Identity", "Add", "AddV2", "Mul", "Sub"}, usable
+    assert batch_regions(facts).ways == {}
+
+
+def test_ops_in_the_frame_of_a_loop_stay_whole() -> None:
+    with tf.Graph().as_default() as graph:
+        tf.disable_control_flow_v2()
+        x = tf.placeholder(tf.float32, [4, 4])
+        tf.while_loop(lambda i, a: i < 3, lambda i, a: (i + 1, tf.matmul(a, a)), [0, x])
+        after = tf.matmul(x, x, name="after")
+    facts = facts_of(graph)
+    looped = [n for n in facts.order if facts.view.nodes[n].op == "MatMul" and n != after.op.name]
+    assert looped and not any(facts.ways(n) for n in looped)
+    assert facts.ways("after")
+
+
+def test_shares_become_whole_numbers() -> None:
+    assert bounds_of(3) == (0, 1, 2, 3)
+    assert bounds_of(2, (1, 3)) == (0, 2500, 10000)
+    assert bounds_of(2, (1e-3, 2e-3))[1] == 3333
