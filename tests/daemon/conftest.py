@@ -24,7 +24,7 @@ import numpy as np
 import pytest
 
 from stepd.cli import main as stepctl_main
-from stepd.core.planning import natural_priority
+from stepd.core.portfolio.start_order import natural_priority
 from stepd.core.problem import Device, Link, Problem
 from stepd.core.simulator import simulate_placement
 from stepd.v1 import operator_pb2, operator_pb2_grpc, profile_pb2, runtime_pb2, runtime_pb2_grpc

@@ -16,7 +16,7 @@ import numpy as np
 
 from stepd.core.assembly import Assembled, Situation, assemble
 from stepd.core.errors import StepdError
-from stepd.core.prepared import prepare
+from stepd.core.portfolio.start_order import natural_priority
 from stepd.core.problem import Float, Index, Problem
 from stepd.core.simulator import Simulation, simulate_placement
 from stepd.core.strategy import Strategy
@@ -223,11 +223,6 @@ def _columns(problem: Problem, today: Index, order: Index, known: Measured) -> t
         return placement, order
     keys = [known.priority.get(name, 1 << 30) for name in problem.op_names]
     return placement, _ranks(np.lexsort((order, np.array(keys))))
-
-
-def natural_priority(problem: Problem) -> Index:
-    """The order in which ops become ready, int32 [n]: what a runtime without order enforcement comes near."""
-    return _ranks(prepare(problem).tables.topological)
 
 
 def _ranks(ops: Index | np.ndarray[tuple[int], np.dtype[np.intp]]) -> Index:

@@ -23,8 +23,9 @@ from stepd.core.assembly import SessionDevice, Situation
 from stepd.core.cost.models import CostModels
 from stepd.core.errors import StepdError
 from stepd.core.placement import registry
-from stepd.core.planning import Measured, Report, Search, begin, natural_priority, run
+from stepd.core.planning import Measured, Report, Search, begin, run
 from stepd.core.portfolio import planner as portfolio
+from stepd.core.portfolio.start_order import natural_priority
 from stepd.core.problem import Problem
 from stepd.core.problem_format import dump_problem
 from stepd.core.strategy import Strategy
@@ -112,6 +113,8 @@ def _searcher(request: Any) -> Search:
 
     def search(problem: Problem, starts: Sequence[Strategy], report: Report) -> None:
         workers = int(os.environ.get("NUMBA_NUM_THREADS", "1"))
+        if request["algorithm"] == "portfolio":
+            portfolio.warm_up()  # a first plan is worth waiting for: compiling does not count
         clock = Budget(max(PATIENCE_SECONDS, PATIENCE * request["seconds"]))
         clock.progressed()
         with ThreadPoolExecutor(workers) as pool:

@@ -116,3 +116,30 @@ def test_an_algorithm_that_breaks_costs_its_candidate_only(lab, monkeypatch):
     strategy = place(fork_join(lab, width=5, length=7, d=3), QUICK)
     assert strategy.planner["failed"]["heft"] == "IndexError: heft fell over"
     assert strategy.predicted_step_seconds < 0.035
+
+
+def test_a_budget_holds_where_kernels_must_be_compiled(lab, monkeypatch):
+    """The first simulation takes 3 s to compile: no time is left to compile more, and a device alone is the answer."""
+    now = [0.0]
+
+    def compiling(problem, placement, priority):
+        now[0] += 3.0
+        return simulate_placement(problem, placement, priority)
+
+    counts = iter([0, 1])
+    monkeypatch.setattr("stepd.core.portfolio.planner.compilations", lambda kernel: next(counts))
+    monkeypatch.setattr("stepd.core.portfolio.planner.simulate_placement", compiling)
+    problem = fork_join(lab, width=5, length=7, d=3)
+    found = list(search(problem, PlanOptions(budget_seconds=5.0, clock=lambda: now[0])))
+    assert [answer.predicted_step_seconds for answer in found] == [pytest.approx(0.035 + 2e-6)]
+    assert 0 < found[0].planner["lower_bound_seconds"] <= lower_bound(problem)
+    assert now[0] == 3.0
+
+
+def test_without_order_enforcement_the_order_of_readiness_is_what_counts(lab):
+    problem = fork_join(lab, width=5, length=7, d=3)
+    natural = np.argsort(prepare(problem).tables.topological)
+    found = list(search(problem, PlanOptions(max_work=2, parameters=FEW, order=natural.astype(np.int32))))
+    assert all((answer.priority == natural).all() for answer in found)
+    assert [simulate(problem, answer).step_seconds for answer in found] == [answer.predicted_step_seconds for answer in found]
+    assert found[-1].predicted_step_seconds < 0.02

@@ -65,11 +65,7 @@ def place(problem: Problem, options: PlanOptions) -> Strategy:
 
 
 def search(problem: Problem, options: PlanOptions, starts: Sequence[Strategy] = ()) -> Iterator[Strategy]:
-    """Better and better strategies until the budget ends. `starts`: strategies to begin with, such as the one in force.
-
-    Parameters: `algorithms` as for `place`; `order`: "free", or "ready" for a runtime that follows no priorities: every candidate
-    is simulated in the order in which ops become ready.
-    """
+    """Better and better strategies until the budget ends. `starts`: strategies to begin with, such as the one in force."""
     return _Search(problem, options).run(starts)
 
 
@@ -100,7 +96,6 @@ class _Search:
         self.yielded = float(np.inf)
         self.compiling = Compiling(options.budget_seconds)
         self.most = options.max_work or (ROUNDS_WITHOUT_CLOCK if options.clock is stopped_clock else 1 << 30)
-        self.order = _given_order(problem, options)
         self.first: list[Candidate] = []
 
     def used(self) -> float:
@@ -109,12 +104,11 @@ class _Search:
 
     def run(self, starts: Sequence[Strategy]) -> Iterator[Strategy]:
         yield from self._at_once(starts)
-        if not self.compiling.affords(Kernels.BOUND, self.used()):
-            return
-        self.bound = best_bound(self.problem)
+        if self.compiling.unit > 0.0 and self.compiling.affords(Kernels.BOUND, self.used()):
+            self.bound = best_bound(self.problem)
         if not self.compiling.affords(Kernels.CANDIDATES, self.used()):
             return
-        self.pool = pool = Pool(self.problem, self.options.run_all, order=self.order)
+        self.pool = pool = Pool(self.problem, self.options.run_all, order=self.options.order)
         pool.try_all(self.first)
         pool.try_all(pool.from_groups(*item) for item in candidates.user_placement(self.problem, self.prepared))
         yield from self._better()
@@ -144,7 +138,7 @@ class _Search:
         ]
         best: tuple[bool, float] | None = None
         for candidate in self.first:
-            priority = natural if self.order is not None or candidate.priority is None else candidate.priority
+            priority = natural if self.options.order is not None or candidate.priority is None else candidate.priority
             try:
                 step = simulate_placement(self.problem, candidate.placement, priority)
             except StrategyError:
@@ -255,8 +249,10 @@ class _Search:
 
     def _strategy(self, entry: Entry) -> Strategy:
         placement, priority = entry.point.placement.copy(), entry.point.priority.copy()
-        if self.order is not None:
-            return self._labelled(entry.origin, placement, self.order, simulate_placement(self.problem, placement, self.order))
+        if self.options.order is not None:
+            return self._labelled(
+                entry.origin, placement, self.options.order, simulate_placement(self.problem, placement, self.options.order)
+            )
         return self._labelled(entry.origin, *in_start_order(self.problem, placement, priority))
 
     def _labelled(self, origin: str, placement: Index, priority: Index, simulation: Simulation) -> Strategy:
@@ -280,11 +276,3 @@ class _Search:
             predicted_step_seconds=simulation.step_seconds,
             planner=facts,
         )
-
-
-def _given_order(problem: Problem, options: PlanOptions) -> Index | None:
-    """Priorities that candidates must have. Raises PlannerError for an order that is none."""
-    order = options.parameter("order", "free")
-    if order not in ("free", "ready"):
-        raise PlannerError(f"no order {order!r}: the portfolio's is free, or ready where the runtime follows no priorities")
-    return natural_priority(problem) if order == "ready" else None

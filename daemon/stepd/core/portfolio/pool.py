@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 import numpy as np
 
 from stepd.core.placement.registry import RunAll
-from stepd.core.portfolio.search_kernel import GIVEN, Point, evaluate, shortest_tails
+from stepd.core.portfolio.search_kernel import Point, evaluate, shortest_tails
 from stepd.core.prepared import Prepared, prepare
 from stepd.core.problem import Float, Index, Problem
 
@@ -86,20 +86,18 @@ class Pool:
     def _try(self, candidate: Candidate, near: float) -> Entry:
         if self.order is not None:
             return self._own_order(Candidate(candidate.origin, candidate.placement, self.order), 1.5 * near)
-        if self.order is not None:
-            return self._own_order(replace(candidate, priority=self.order), 1.5 * near, GIVEN)
         own = [] if candidate.priority is None else [self._own_order(candidate, 1.5 * near)]
         tried = [self._entry(candidate, self.empty, WEIGHTS[0], 1.5 * near), *own]
         if min(entry.point.cost for entry in tried) <= 1.15 * near:
             tried += [self._entry(candidate, self.empty, weight, 1.5 * near) for weight in WEIGHTS[1:]]
         return min(tried, key=lambda entry: entry.point.cost)
 
-    def _own_order(self, candidate: Candidate, limit: float, weight: float = 0.0) -> Entry:
+    def _own_order(self, candidate: Candidate, limit: float) -> Entry:
         """Priorities as keys in seconds, so that the search can shift them."""
         assert candidate.priority is not None
         scale = self.penalty / len(self.tail)
         base = (len(self.tail) - candidate.priority.astype(np.float64)) * scale
-        return self._entry(candidate, base, weight, limit)
+        return self._entry(candidate, base, 0.0, limit)
 
     def _entry(self, candidate: Candidate, base: Float, weight: float, limit: float) -> Entry:
         point = evaluate(

@@ -18,9 +18,6 @@ from stepd.core.prepared import Tables
 from stepd.core.problem import Float, Index
 from stepd.core.simulation_kernel import State, new_state, run_step
 
-GIVEN = -1.0
-"""The weight of an order that is not the search's to change."""
-
 
 class Units(NamedTuple):
     """Units by level (CSR over levels, then over groups), and the units of each group."""
