@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import functools
 import weakref
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from typing import Any
 
 from tensorflow.core.framework import graph_pb2
@@ -16,7 +17,7 @@ from stepd.hook.engine import capi
 from stepd.hook.engine.classify import Classes
 from stepd.hook.engine.copy import copied_nodes
 from stepd.hook.engine.devices import Devices
-from stepd.hook.engine.graphview import GraphView
+from stepd.hook.engine.graphview import GraphView, split_input
 from stepd.hook.engine.homes import Homes
 from stepd.hook.engine.kinds import Kind, Route
 from stepd.hook.engine.mirror import Mirror
@@ -26,19 +27,30 @@ from stepd.hook.order import control, priorities
 from stepd.hook.order.native import library
 from stepd.hook.order.planning import NO_ORDER, still_possible
 from stepd.hook.order.steps import executed
+from stepd.hook.rewrite.chosen import Chosen, within
+from stepd.hook.rewrite.facts import Facts
 
 
 class Copy:
     """Representations of the changed ops of one plan. Grows as step kinds need more of it; the caller holds the engine's lock."""
 
     def __init__(
-        self, plan: Plan, mirror: Mirror, homes: Homes, new_prefix: Callable[[], str], devices: Devices | None = None
+        self,
+        plan: Plan,
+        mirror: Mirror,
+        homes: Homes,
+        new_prefix: Callable[[], str],
+        devices: Devices | None = None,
+        facts: Callable[[GraphView], Facts] | None = None,
     ) -> None:
         self.plan = plan
         self._mirror = mirror
         self._homes = homes
         self._new_prefix = new_prefix
         self._devices = devices
+        self._facts = facts
+        # For step kinds that feed what is split: the same in one piece.
+        self._unsplit: Copy | None = None
         # For step kinds that the edges of an order would drag ops into: the same without an order.
         self._unordered: Copy | None = None
         self._table = 0  # of the native executor
@@ -48,10 +60,16 @@ class Copy:
         self.routes: dict[Kind, Route] = {}
 
     def __len__(self) -> int:
-        return len(self._operations) + (len(self._unordered) if self._unordered is not None else 0)
+        return len(self._operations) + sum(len(other) for other in (self._unordered, self._unsplit) if other is not None)
 
     def serving(self, kind: Kind, view: GraphView) -> Copy:
-        """Where a step of `kind` runs: on this copy, or on one without the order where that would change what it executes."""
+        """Where a step of `kind` runs: on this copy; on one without the order where that would change what it executes; on one
+        without the splits where it feeds what is split."""
+        if any(split_input(name)[0] in self.plan.splits for name in kind.step.feeds):
+            if self._unsplit is None:
+                plan = ordered(replace(self.plan, splits={}), NO_ORDER, view)
+                self._unsplit = Copy(plan, self._mirror, self._homes, self._new_prefix, self._devices)
+            return self._unsplit
         if not self.plan.order.edges:
             return self
         if not kind.in_parts and control.serves(self.plan.order.edges, executed(view, kind.step)):
@@ -69,8 +87,12 @@ class Copy:
         """Go on under the plan as it is for an extended graph; False when what was copied contradicts it. The order is kept."""
         if self._unordered is not None and not self._unordered.adopt(plan, view, classes):
             return False
+        if self._unsplit is not None and not self._unsplit.adopt(replace(plan, splits={}), view, classes):
+            return False
         plan = ordered(plan, still_possible(self.plan.order, classes), view)
         for name in self._operations:
+            if plan.splits.get(name) != self.plan.splits.get(name):
+                return False
             if name not in plan.changed or plan.device_of.get(name) != self.plan.device_of.get(name):
                 return False
         if plan.variables != self.plan.variables:
@@ -89,7 +111,8 @@ class Copy:
         if not missing:
             return []
         edges, device = self.plan.order.edges, functools.partial(self._device, view)
-        nodes = copied_nodes(view, missing, self._here_names(), self._new_prefix(), self.plan.device_of, edges, device)
+        where = self.plan.device_of, edges, device, *self._splits(view, missing)
+        nodes = copied_nodes(view, missing, self._here_names(), self._new_prefix(), *where)
         if self.plan.order.way is Order.NATIVE:
             library.add(self._own_table(), priorities.with_table(nodes, missing, self.plan.order.priority, self._own_table()))
         graph = graph_pb2.GraphDef(node=nodes)
@@ -100,6 +123,13 @@ class Copy:
         for name, here, operation in zip(missing, wanted, made, strict=False):  # what ties an order comes behind the copies
             self._operations[name], self._here[name] = operation, here
         return made
+
+    def _splits(self, view: GraphView, names: Sequence[str]) -> tuple[dict[str, Chosen], Facts | None]:
+        """What of a batch is split, and the facts for it."""
+        if not self.plan.splits or self._facts is None:
+            return {}, None
+        facts = self._facts(view)
+        return within(facts, self.plan.splits, names), facts
 
     def _own_table(self) -> int:
         if not self._table:

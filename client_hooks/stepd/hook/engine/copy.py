@@ -1,6 +1,6 @@
 """How the nodes of a copy are made: pure functions from a GraphView and a plan to NodeDefs.
 
-Everything that rewrites a copy (placement today, splits and order later) works on the list of NodeDefs that `copied_nodes`
+Everything that rewrites a copy (placement, splits, order) works on the list of NodeDefs that `copied_nodes`
 returns; it must not know sessions, and nothing here touches the original nodes.
 """
 
@@ -15,6 +15,9 @@ from stepd.hook.engine.graphview import GraphView, Node
 from stepd.hook.engine.names import copy_name
 from stepd.hook.order import control
 from stepd.hook.order.edges import Edge
+from stepd.hook.rewrite.chosen import Chosen
+from stepd.hook.rewrite.emit import split_nodes
+from stepd.hook.rewrite.facts import Facts
 
 _COLOCATION = "_class"
 
@@ -27,11 +30,14 @@ def copied_nodes(
     device_of: Mapping[str, str],
     edges: Iterable[Edge] = (),
     device: Callable[[str], str] = str,
+    splits: Mapping[str, Chosen] | None = None,
+    facts: Facts | None = None,
 ) -> list[node_def_pb2.NodeDef]:
     """NodeDefs of a copy of `names`, named by `mark`, in their order; behind them those that tie the `edges` of an order.
 
     `here` names the mirror's node for user ops that are not copied now (missing: the op's own name). `device_of` gives the device
     of ops that the strategy moves; the others keep the device that the user asked for. `device` gives the device of any op.
+    `splits`, with the `facts` of the view: ops that run in parts; the parts come last.
     """
     inside = set(names)
 
@@ -40,6 +46,8 @@ def copied_nodes(
 
     order = list(names)
     nodes = [_copied(view.nodes[name], represented, device_of) for name in order]
+    if splits and facts is not None:
+        return split_nodes(facts, dict(zip(order, nodes, strict=True)), splits, mark, device)
     return control.with_edges(nodes, order, view, edges, device, mark)
 
 

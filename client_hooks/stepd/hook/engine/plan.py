@@ -6,7 +6,7 @@ Pure. It must not know sessions.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from stepd.hook.engine import rules
 from stepd.hook.engine.classify import Classes
@@ -14,12 +14,13 @@ from stepd.hook.engine.devices import Devices
 from stepd.hook.engine.graphview import GraphView
 from stepd.hook.model import LiveStrategy, NotHonoured
 from stepd.hook.order.planning import NO_ORDER, OrderPlan
+from stepd.hook.rewrite.chosen import Chosen
 
 
 @dataclass(frozen=True)
 class Plan:
-    """`device_of`: ops that leave their home (variables included). `changed`: those, those that are ordered, and everything that
-    needs them."""
+    """`device_of`: ops that leave their home (variables included). `changed`: those, those that are ordered or split, and
+    everything that needs them."""
 
     strategy: LiveStrategy
     device_of: Mapping[str, str]
@@ -27,6 +28,7 @@ class Plan:
     changed: frozenset[str]
     refused: tuple[NotHonoured, ...]
     order: OrderPlan = NO_ORDER
+    splits: Mapping[str, Chosen] = field(default_factory=dict)
 
 
 def resolve(strategy: LiveStrategy, view: GraphView, classes: Classes, devices: Devices) -> Plan:
@@ -59,8 +61,14 @@ def resolve(strategy: LiveStrategy, view: GraphView, classes: Classes, devices: 
 
 def ordered(plan: Plan, order: OrderPlan, view: GraphView) -> Plan:
     """`plan` with its ops in order."""
-    changed = frozenset(view.descendants([*plan.device_of, *order.seeds()]))
+    changed = frozenset(view.descendants([*plan.device_of, *plan.splits, *order.seeds()]))
     return replace(plan, order=order, changed=changed)
+
+
+def split(plan: Plan, splits: Mapping[str, Chosen], refused: tuple[NotHonoured, ...], view: GraphView) -> Plan:
+    """`plan` with some of its ops in parts."""
+    changed = frozenset(view.descendants([*plan.device_of, *splits, *plan.order.seeds()]))
+    return replace(plan, splits=splits, changed=changed, refused=(*plan.refused, *refused))
 
 
 def _constants_follow(view: GraphView, device_of: dict[str, str]) -> None:

@@ -20,6 +20,7 @@ from stepd.hook.engine.switcher import NotQuietError, Switcher, SwitchRefusedErr
 from stepd.hook.engine.ways import Chosen, choose_way
 from stepd.hook.log import logger as log
 from stepd.hook.model import LiveStrategy, NotHonoured, SwitchOutcome, Way
+from stepd.hook.rewrite.emit import part_name
 
 if TYPE_CHECKING:
     from stepd.hook.engine.session_engine import SessionEngine
@@ -58,6 +59,12 @@ def compare(copy: Copy, graphs: Iterable[graph_pb2.GraphDef]) -> tuple[int, tupl
             honoured += 1
         elif device:
             missed.append(NotHonoured(op, asked, device))
+    for op, chosen in copy.plan.splits.items():
+        for k, asked in enumerate(chosen.devices):
+            device = got.get(part_name(copy.name_of(op), k), "")
+            honoured += device == asked
+            if device not in ("", asked):
+                missed.append(NotHonoured(f"{op} (part {k})", asked, device))
     return honoured, tuple(missed)
 
 
@@ -104,7 +111,8 @@ def _switch_in_session(engine: SessionEngine, strategy: LiveStrategy, why: str) 
         copy = _prepare(engine, strategy)
         waited = _put_in_force(engine, copy, strategy.id)
     outcome = SwitchOutcome(strategy.id, Way.IN_SESSION, ok=True, not_honoured=copy.plan.refused, prepare_seconds=prepared,
-                            wait_seconds=waited, why_this_way=why, order_in_force=copy.plan.order.said)  # fmt: skip
+                            wait_seconds=waited, why_this_way=why, order_in_force=copy.plan.order.said,
+                            splits_in_force=len(copy.plan.splits))  # fmt: skip
     return outcome, copy
 
 
@@ -147,7 +155,8 @@ def switch_now(engine: SessionEngine, switcher: Switcher, strategy: LiveStrategy
             log.exception("session %s: a switch failed", engine.session_id)
         return SwitchOutcome(id_, Way.IN_SESSION, ok=False, error=str(e), rollback=strategy is None)
     refused = copy.plan.refused if copy else ()
-    return SwitchOutcome(id_, Way.IN_SESSION, ok=True, not_honoured=refused, wait_seconds=waited, rollback=strategy is None)
+    return SwitchOutcome(id_, Way.IN_SESSION, ok=True, not_honoured=refused, wait_seconds=waited, rollback=strategy is None,
+                         splits_in_force=len(copy.plan.splits) if copy else 0)  # fmt: skip
 
 
 def roll_back(engine: SessionEngine, reason: str, done: Done) -> None:

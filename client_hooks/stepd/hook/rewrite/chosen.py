@@ -5,7 +5,7 @@ Pure. It must not know how NodeDefs are made.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 
@@ -125,6 +125,13 @@ def _drop_opaque(facts: Facts, made: dict[str, Chosen], refused: dict[str, str])
             if name in refused:
                 del made[name]
                 dropped = True
+
+
+def within(facts: Facts, chosen: Mapping[str, Chosen], names: Collection[str]) -> dict[str, Chosen]:
+    """What of `chosen` can be split when only `names` are made anew."""
+    made = {name: chosen[name] for name in names if name in chosen}
+    _drop_opaque(facts, made, {})
+    return made
 
 
 def _leads_nowhere(facts: Facts, name: str) -> bool:

@@ -25,6 +25,11 @@ NodeDef = node_def_pb2.NodeDef
 _LARGEST_CONSTANT = 1 << 16
 
 
+def part_name(name: str, k: int) -> str:
+    """The node that is part `k` of the op whose copy is called `name`."""
+    return f"{name}-part{k}"
+
+
 def split_nodes(
     facts: Facts,
     copied: Mapping[str, Any],
@@ -34,7 +39,8 @@ def split_nodes(
 ) -> list[Any]:
     """NodeDefs in place of `copied` (user op -> its NodeDef in the copy), in which the ops of `chosen` are split.
 
-    `mark`: of the copy, in the names of new nodes. `device_of`: where an op that is not among `copied` runs.
+    The nodes that stand for the ops come first, in their order. `mark`: of the copy, in the names of new nodes. `device_of`: where
+    an op that is not among `copied` runs.
     """
     return _Rewriting(facts, copied, chosen, mark, device_of).nodes()
 
@@ -72,7 +78,9 @@ class _Rewriting:
             if name not in self._chosen:
                 self._read_joined(name, node)
                 self._made.append(node)
-        return self._made
+        by_name = {node.name: node for node in self._made}
+        standing = [by_name.pop(node.name) for node in self._copied.values()]
+        return [*standing, *by_name.values()]
 
     # -- one split op -------------------------------------------------------------------------------------------------
 
@@ -86,7 +94,7 @@ class _Rewriting:
         for k in range(chosen.parts):
             part = NodeDef()
             part.CopyFrom(node)
-            part.name = f"{node.name}-part{k}"
+            part.name = part_name(node.name, k)
             part.device = self._device(name, k)
             part.attr.pop("_class", None)
             make = Maker(part.name, part.device, self._made)
@@ -232,7 +240,7 @@ class _Rewriting:
         source = self._user_names.get(text[1:])
         if source is None:
             return [text]
-        return [f"^{text[1:]}-part{k}" for k in range(self._chosen[source].parts)]
+        return [f"^{part_name(text[1:], k)}" for k in range(self._chosen[source].parts)]
 
     def _read_joined(self, name: str, node: Any) -> None:
         """Give an op that is not split the joined outputs of those that are."""

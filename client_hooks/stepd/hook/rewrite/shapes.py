@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable
 from typing import Any
 
@@ -11,15 +12,15 @@ Shape = tuple[int, ...]
 def static_shapes(graph: Any) -> Callable[[str, int], Shape | None]:
     """A function (op, output) -> shape with -1 for unknown dimensions, None for an unknown rank or tensor.
 
-    `graph` is a tf.Graph; it is read when the function is called.
+    `graph` is a tf.Graph; it is read when the function is called, and not kept alive by it.
     """
+    kept = weakref.ref(graph)
 
     def shape(name: str, index: int) -> Shape | None:
         try:
-            found = graph._nodes_by_name[name] if hasattr(graph, "_nodes_by_name") else graph.get_operation_by_name(name)
-            dims = found.outputs[index].shape
+            dims = kept().get_operation_by_name(name).outputs[index].shape  # type: ignore[union-attr]
             return None if dims.rank is None else tuple(-1 if d is None else int(d) for d in dims.as_list())
-        except (KeyError, IndexError, ValueError):
+        except (AttributeError, KeyError, IndexError, ValueError):
             return None
 
     return shape

@@ -1,0 +1,106 @@
+"""Splits in a live session: values, what is visible of them, feeds and fetches of split ops, and the way back."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from stepd.hook.model import LiveStrategy, Split, Way
+
+tf = pytest.importorskip("tensorflow.compat.v1")
+
+
+def network() -> tuple[Any, Any, Any]:
+    """(x, loss, train) of a small network in double precision; the batch is known at run time only."""
+    random = np.random.RandomState(0)
+    x = tf.placeholder(tf.float64, [None, 6], name="x")
+    v, w = (tf.get_variable(n, initializer=random.randn(*s), use_resource=True) for n, s in (("v", (6, 8)), ("w", (8, 3))))
+    hidden = tf.nn.relu(tf.matmul(x, v, name="first"), name="hidden")
+    loss = tf.reduce_mean(tf.square(tf.matmul(hidden, w, name="second")), name="loss")
+    return x, loss, tf.train.MomentumOptimizer(0.1, 0.9).minimize(loss, name="train")
+
+
+def batches(steps: int) -> list[Any]:
+    random = np.random.RandomState(1)
+    return [random.randn(5 if k % 3 else 1, 6) for k in range(steps)]  # one row for two parts, too
+
+
+def train(session: Any, x: Any, loss: Any, step: Any, fed: list[Any]) -> list[float]:
+    return [float(session.run([loss, step], {x: batch})[0]) for batch in fed]
+
+
+def plain(steps: int) -> list[float]:
+    with tf.Graph().as_default(), tf.Session() as session:
+        x, loss, step = network()
+        session.run(tf.global_variables_initializer())
+        return train(session, x, loss, step, batches(steps))
+
+
+def switch(engine: Any, strategy: LiveStrategy, reply: Any, run: Any) -> Any:
+    """Switch while `run` goes on, as a training loop does; returns the outcome."""
+    engine.request_switch(strategy, Way.IN_SESSION, reply)
+    while not reply.came():
+        run()
+    return reply.wait()
+
+
+@pytest.mark.parametrize("replicate", [True, False])
+def test_a_split_session_learns_the_same_and_goes_back(hooked: Any, reply: Any, two_devices: Any, replicate: bool) -> None:
+    expected = plain(9)
+    listener = hooked()
+    x, loss, step = network()
+    with tf.Session(config=two_devices) as session:
+        session.run(tf.global_variables_initializer())
+        fed = batches(9)
+        got = train(session, x, loss, step, fed[:3])
+        (engine,) = listener.engines
+        names = tuple(device.name for device in engine.devices())
+        if replicate:
+            strategy = LiveStrategy("copies", {}, replicate=True)
+        else:
+            # Columns of the first layer, then rows of the second, unequal and on two devices.
+            parts = [("first", "1"), ("hidden", "1"), ("second", "inner")]
+            strategy = LiveStrategy("parts", {}, splits=tuple(Split(op, axis, 2, names, (1, 3)) for op, axis in parts))
+        outcome = switch(engine, strategy, reply, lambda: session.run(loss, {x: fed[0]}))
+        assert outcome.ok and outcome.not_honoured == () and outcome.honoured > 0
+        assert outcome.splits_in_force == (3 if not replicate else len(engine.switcher().live.plan.splits)) > 2
+        got += train(session, x, loss, step, fed[3:6])
+        metadata = tf.RunMetadata()
+        session.run(loss, {x: fed[0]}, tf.RunOptions(output_partition_graphs=True), metadata)
+        places = {node.device for graph in metadata.partition_graphs for node in graph.node if node.op == "MatMul"}
+        assert places == set(names), "the parts of a product are on both devices"
+        back = type(reply)()
+        engine.request_rollback("test", back)
+        assert back.wait().ok and engine.switcher().live is None
+        got += train(session, x, loss, step, fed[6:])
+    assert np.allclose(got, expected, rtol=1e-12, atol=0)
+
+
+def test_what_is_split_can_be_fetched_fed_and_named_in_errors(hooked: Any, reply: Any, two_devices: Any) -> None:
+    listener = hooked()
+    x, loss, step = network()
+    graph = tf.get_default_graph()
+    first, hidden = graph.get_tensor_by_name("first:0"), graph.get_tensor_by_name("hidden:0")
+    wrong = tf.add(tf.linalg.inv(tf.reshape(x, [-1, 2, 2]), name="inverse"), 1.0)
+    with tf.Session(config=two_devices) as session:
+        session.run(tf.global_variables_initializer())
+        rows = batches(2)[1]
+        before = session.run([first, hidden, loss], {x: rows})
+        (engine,) = listener.engines
+        splits = (*(Split(op, "0", 2) for op in ("first", "hidden", "second")), Split("inverse", "0", 2), Split("v", "0", 2))
+        session.run(wrong, {x: np.random.RandomState(2).randn(2, 6)})
+        outcome = switch(engine, LiveStrategy("s", {}, splits=splits), reply, lambda: session.run(loss, {x: rows}))
+        assert outcome.splits_in_force == 4
+        assert [(miss.op, "whole" in miss.got) for miss in outcome.not_honoured] == [("v", True)]
+        after = session.run([first, hidden, loss], {x: rows})
+        assert all(np.allclose(a, b, rtol=1e-12, atol=1e-12) for a, b in zip(before, after, strict=True))
+        # Feeding what is split: those that read it must see what is fed.
+        assert session.run(loss, {hidden: np.ones((4, 8))}) > 0
+        assert np.array_equal(session.run(hidden, {first: -np.ones((2, 8))}), np.zeros((2, 8)))
+        with pytest.raises(tf.errors.InvalidArgumentError, match="inverse") as caught:
+            session.run(wrong, {x: np.zeros((2, 6))})
+        assert "stepd" not in caught.value.message and caught.value.op.name == "inverse"
+        # Ops added later read what is split.
+        assert np.allclose(session.run(tf.reduce_sum(hidden, name="late"), {x: rows}), before[1].sum())
