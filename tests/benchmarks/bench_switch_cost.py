@@ -1,10 +1,10 @@
-"""What an in-session switch costs at a given number of ops: the wait of the step that switches, memory of a live copy,
-cost of a run on it.
+"""What a switch costs at a given number of ops: how much longer than plain ones the worst step takes while the switch is
+prepared, and the step that switches; memory; the cost of a run afterwards.
 
-    python tests/benchmarks/bench_switch_cost.py [--ops 10000] [--switches 6] [--devices 3]
+    python tests/benchmarks/bench_switch_cost.py [--ops 10000] [--switches 6] [--devices 3] [--way auto|in-session|restart]
 
-Drives the engine as the observer does (request_switch, then steps until it is done). Goals: wait <= 0.2 s, <= 50 MB a
-copy. Prints JSON.
+Drives the engine as the observer does (request_switch, then steps until it is done). The steps are a few milliseconds
+long, so that they hide nothing of what TensorFlow does meanwhile. Goals: wait <= 0.2 s, <= 50 MB a switch. Prints JSON.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def build(ops: int, tf: Any) -> tuple[Any, Any]:
     """A training graph of at least `ops` operations: a deep stack of small layers with Adam."""
     x = tf.placeholder(tf.float32, [4, 8], name="x")
     hidden, k = x, 0
-    while len(tf.get_default_graph().get_operations()) < ops // 4:
+    while len(tf.get_default_graph().get_operations()) < ops * 5 // 16:  # the rest comes with the gradients and Adam
         w = tf.get_variable(f"w{k}", [8, 8], initializer=tf.glorot_uniform_initializer(seed=k), use_resource=True)
         hidden = hidden + tf.nn.tanh(tf.matmul(hidden, w) + 0.01) * 0.1
         k += 1
@@ -73,6 +73,7 @@ def main() -> int:
     parser.add_argument("--ops", type=int, default=10_000)
     parser.add_argument("--switches", type=int, default=6)
     parser.add_argument("--devices", type=int, default=3)
+    parser.add_argument("--way", default="auto", choices=["auto", "in-session", "restart"])
     args = parser.parse_args()
     os.environ.update({"TF_CPP_MIN_LOG_LEVEL": "3", "CUDA_VISIBLE_DEVICES": "", "STEPD_ENABLE": ""})
     import tensorflow.compat.v1 as tf
@@ -97,23 +98,27 @@ def main() -> int:
             sess.run(train, feed)
 
         step_times(step, 5)
-        base = step_times(step, 20)
-        result["step_seconds"] = statistics.median(base)
+        base = step_times(step, 300)
+        result |= {"step_seconds": statistics.median(base), "worst_plain_step_seconds": max(base)}
         engine = watcher.engines[-1]
         for n in range(args.switches):
             rng = random.Random(n)
             some = rng.sample(stateless, len(stateless) // 3)
             placement = {name: f"/job:localhost/replica:0/task:0/device:CPU:{rng.randrange(args.devices)}" for name in some}
-            result["switches"].append(one_switch(engine, LiveStrategy(f"s{n}", placement), Way.IN_SESSION, step))
+            result["switches"].append(one_switch(engine, LiveStrategy(f"s{n}", placement), Way(args.way), step))
         done = threading.Event()
         engine.request_rollback("the end of the measurement", lambda _: done.set())
         while not done.is_set():
             step()
         result["step_seconds_after_rollback"] = statistics.median(step_times(step, 20))
-    waits = [s["worst_step"] - result["step_seconds"] for s in result["switches"]]
-    result["worst_wait_seconds"] = max(waits)
-    result["mb_per_copy"] = statistics.median(s["mb"] for s in result["switches"])
-    result["goals"] = {"wait <= 0.2 s": max(waits) <= 0.2, "<= 50 MB a copy": result["mb_per_copy"] <= 50}
+    plain = result["step_seconds"]
+    preparing = [s["worst_step_while_preparing"] - plain for s in result["switches"]]
+    switching = [s["switching_step_seconds"] - plain for s in result["switches"]]
+    result["worst_wait_while_preparing_seconds"], result["worst_wait_of_switching_step_seconds"] = max(preparing), max(switching)
+    result["median_wait_while_preparing_seconds"] = statistics.median(preparing)
+    result["mb_per_switch"] = statistics.median(s["mb"] for s in result["switches"])
+    worst = max(*preparing, *switching)
+    result["goals"] = {"wait <= 0.2 s": worst <= 0.2, "<= 50 MB a switch": result["mb_per_switch"] <= 50}
     print(json.dumps(result, indent=1))
     return 0
 
@@ -122,11 +127,13 @@ def one_switch(engine: Any, strategy: Any, way: Any, step: Any) -> dict[str, Any
     """Asks for a switch and goes on stepping until it is in force, then ten steps on it."""
     before, outcomes = resident(), []
     engine.request_switch(strategy, way, outcomes.append)
-    start, during = time.perf_counter(), []
+    start, during, switching = time.perf_counter(), [], []
     while not outcomes:
-        during += step_times(step, 1)
+        old = engine.strategy_id
+        (seconds,) = step_times(step, 1)
+        (during if engine.strategy_id == old and not switching else switching).append(seconds)
     prepared = time.perf_counter() - start
-    first, after = step_times(step, 1), step_times(step, 20)
+    after = step_times(step, 20)
     outcome = outcomes[0]
     return {
         "ok": outcome.ok,
@@ -134,8 +141,11 @@ def one_switch(engine: Any, strategy: Any, way: Any, step: Any) -> dict[str, Any
         "prepare_seconds": outcome.prepare_seconds,
         "until_done_seconds": prepared,
         "reported_wait_seconds": outcome.wait_seconds,
-        "worst_step": max(during + first),
-        "first_step_seconds": first[0],
+        "way": outcome.way.value,
+        "why": outcome.why_this_way,
+        "steps_while_preparing": len(during),
+        "worst_step_while_preparing": max(during, default=0.0),
+        "switching_step_seconds": max(switching + after[:1]),
         "step_seconds": statistics.median(after),
         "honoured": outcome.honoured,
         "mb": (resident() - before) / (1 << 20),

@@ -6,6 +6,7 @@ Thin: values in, values out. It must not know strategies, sessions' state or obs
 from __future__ import annotations
 
 import contextlib
+import ctypes
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -214,6 +215,13 @@ def set_session_options(options: Any, target: bytes | None, config: Any | None) 
 def delete_session(session: Any) -> None:
     c.TF_CloseSession(session)
     c.TF_DeleteSession(session)
+
+
+def give_memory_back() -> None:
+    """Have the C library return what was freed to the system, where it can be told to."""
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
+    if trim is not None:
+        trim(0)
 
 
 def list_devices(session: Any) -> list[tuple[str, str, int]]:

@@ -75,6 +75,11 @@ def named_in(text: str) -> set[str]:
     return {found[1] for found in _MISSING.finditer(text)}
 
 
+def of_resource(node: Any) -> str:
+    """The container of what a NodeDef owns."""
+    return str(node.attr["container"].s.decode()) or DEFAULT
+
+
 def of_nodes(nodes: Iterable[Any]) -> set[str]:
     """Containers that NodeDefs name, and the default one."""
     return {DEFAULT} | {node.attr["container"].s.decode() for node in nodes if "container" in node.attr} - {""}

@@ -35,6 +35,8 @@ class Homes:
         self._handles: dict[tuple[str, str], Handle] = {}
         self._moves: dict[tuple[str, str, str], Any] = {}
         self.at: dict[str, str] = {}  # moved variables only
+        # What has the value of a variable on a device, for those that a restart has brought here.
+        self.readers: dict[tuple[str, str], Any] = {}
 
     def handle(self, variable: str, device: str) -> Handle:
         return self._handles[variable, device]

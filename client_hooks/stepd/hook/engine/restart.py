@@ -74,13 +74,15 @@ class Side:
         capi.extend_session(self.session)
         return dict(zip(wanted, made, strict=True))
 
-    def build(self, fetches: Sequence[Any] = (), targets: Sequence[Any] = ()) -> None:
+    def build(self, fetches: Sequence[Any] = (), targets: Sequence[Any] = (), feeds: Sequence[Any] = ()) -> None:
         """Have the executors of a run built, where that is possible without running it."""
         if self._builds and (fetches or targets):
-            capi.build_executors(self.session, [], list(fetches), list(targets))
+            capi.build_executors(self.session, feeds, list(fetches), list(targets))
 
-    def run(self, fetches: Sequence[Any] = (), targets: Sequence[Any] = ()) -> list[Any]:
-        return list(capi.run_session(self.session, None, {}, list(fetches), list(targets), None)) if fetches or targets else []
+    def run(self, fetches: Sequence[Any] = (), targets: Sequence[Any] = (), feeds: Mapping[Any, Any] | None = None) -> list[Any]:
+        if not fetches and not targets:
+            return []
+        return list(capi.run_session(self.session, None, dict(feeds or {}), list(fetches), list(targets), None))
 
 
 class Checkpoint:
@@ -209,6 +211,8 @@ class Loading:
         made = side.take_in(carrier)
         self._assigns = [made[name] for name in assigns]
         self._readers = [(names, [capi.output(made[f"{side.prefix}/{tensor}"], 0) for tensor in found]) for names, found in readers]
+        for names, outputs in self._readers:
+            homes.readers |= {(name, moved.get(name, "")): output for name, output in zip(names, outputs, strict=True)}
         side.build(targets=self._makers)
         side.build(targets=self._assigns)
         for _, fetches in self._readers:

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from stepd.hook.engine import capi, names, queues, restart
+from stepd.hook.engine import capi, containers, names, queues
 from stepd.hook.engine.copies import Copy
+from stepd.hook.engine.direct import DirectSaving, readers_of
 from stepd.hook.engine.kinds import Kind
 from stepd.hook.engine.mirror import Mirror
 from stepd.hook.engine.replay import Replay
@@ -57,7 +58,8 @@ def restart_now(
             prepared = time.monotonic() - began - waited
             said = copy.plan.order.said if copy else ""
             return Restarted(SwitchOutcome(id_, Way.RESTART, ok=True, not_honoured=refused, prepare_seconds=prepared,
-                             wait_seconds=waited, rollback=rollback, order_in_force=said), copy)  # fmt: skip
+                             wait_seconds=waited, rollback=rollback, order_in_force=said,
+                             splits_in_force=len(copy.plan.splits) if copy else 0), copy)  # fmt: skip
         except StateChangedError as e:
             error = str(e)
         except Exception as e:
@@ -107,7 +109,7 @@ class _Successor:
         self._engine = engine
         self._raw: Any = None
         self._old: Any = None
-        self._saving: Saving | None = None
+        self._saving: Saving | DirectSaving | None = None
 
     def prepare(self, strategy: LiveStrategy | None, kinds: Sequence[Kind], spare: Sequence[Kind]) -> None:
         """Everything that can be done while the old session serves. Raises SwitchRefusedError and what TensorFlow raises."""
@@ -147,8 +149,14 @@ class _Successor:
         engine, view, builds = self._engine, self._view, before.can_build
         old = Side(engine.raw, engine.mirror, view, before.new_prefix(), builds)
         new = Side(self._raw, mirror, view, self.switcher.new_prefix(), builds)
+        readers = readers_of(old, owned, before.homes)
+        engine.containers.known.update(containers.of_resource(view.nodes[name].proto) for name in readers)  # they have values
         engine.note_containers()
-        self._saving = Saving(old, owned, before.homes, engine.state_dir())
+        if readers:
+            self._saving = DirectSaving(old, new, readers, engine.state_dir())
+        else:
+            self._saving = Saving(old, owned, before.homes, engine.state_dir())
+        self._owned = owned
         self._moved = dict(copy.plan.variables) if copy else {}
         self._loading = Loading(new, owned, self._saving.checkpoint, self.switcher.homes, self._moved)
         self._queues: _Queues | None = None
@@ -167,7 +175,10 @@ class _Successor:
                 if not quiet:
                     raise NotQuietError(f"{_blocked(engine)} does not end, which keeps the session from being restarted")
                 self._check_unchanged()
-                self._move_state(self._inventory())
+                owned = self._inventory()
+                if replace(owned, draws={}) != replace(self._owned, draws={}):
+                    raise StateChangedError("the program made other state while the restart was prepared")
+                self._move_state(owned)
                 self._old = engine.replace_session(self._raw, self.switcher)
                 self._raw = None
             return time.monotonic() - held
@@ -207,6 +218,7 @@ class _Successor:
         if self._old is not None:
             with self._engine.in_use:
                 capi.delete_session(self._old)
+            capi.give_memory_back()
 
 
 def _any(kind: Kind) -> bool:
@@ -218,6 +230,3 @@ def _blocked(engine: SessionEngine) -> str:
     kinds = engine.gate.in_flight(_any)
     ends = [*kinds[0].step.fetches, *kinds[0].step.targets] if kinds else []
     return f"a run of {', '.join(ends[:2])}{', ...' * (len(ends) > 2)}" if ends else "a run"
-
-
-__all__ = ["Restarted", "obstacle", "restart", "restart_now"]
