@@ -15,6 +15,7 @@ import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from pathlib import Path
 from typing import Any, BinaryIO
 
 import numpy as np
@@ -139,11 +140,18 @@ def _searcher(request: Any) -> Search:
 
 def give_way() -> None:
     """The training steps come first: plan in what the cores have left over. Where that is nothing, the budget's wall-clock end
-    still ends the search (see `Budget`); a niceness alone took up to a third from steps on cores that computed and sent."""
+    still ends the search (see `Budget`).
+
+    Linux shares a core between sessions before it looks at their processes (autogroups), so that being idle counts for nothing
+    against workers of another session: the planner gets a session of its own, and that one yields.
+    """
     with suppress(OSError):
         os.nice(19)
     with suppress(OSError, AttributeError):
         os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
+    with suppress(OSError):
+        os.setsid()
+        Path("/proc/self/autogroup").write_text("19")
 
 
 def main() -> None:
