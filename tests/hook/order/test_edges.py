@@ -18,7 +18,7 @@ pytest.importorskip("tensorflow")
 from tensorflow.core.framework import node_def_pb2, types_pb2
 
 from stepd.hook.engine.classify import Classes
-from stepd.hook.engine.graphview import GraphView, Node
+from stepd.hook.engine.graphview import GraphView, Node, Union
 from stepd.hook.order import control, edges, ties
 from stepd.hook.order.edges import Edge, Wanted, order_edges
 from stepd.hook.order.schedule import Pool, schedule
@@ -40,9 +40,10 @@ class Case:
     seconds: Mapping[str, float]
     priority: Mapping[str, int]
     kinds: tuple[StepKind, ...]
+    classes: Classes = NOTHING_HELD
 
-    def edges(self, classes: Classes = NOTHING_HELD) -> tuple[Edge, ...]:
-        return order_edges(self.view, classes, self.kinds, Wanted(self.priority, self.seconds), self.device_of, POOLS)
+    def edges(self) -> tuple[Edge, ...]:
+        return order_edges(self.view, self.classes, self.kinds, Wanted(self.priority, self.seconds), self.device_of, POOLS)
 
 
 def node(name: str, inputs: Sequence[str], op: str = "Einsum") -> Node:
@@ -91,7 +92,19 @@ def cases(draw: Any) -> Case:
         {name: rng.choice((0.0, 1e-6, 1e-3, 5e-3)) for name in names},
         dict(zip(names, priority, strict=True)),
         tuple(kinds),
+        grouped(nodes, rng, draw(st.sampled_from((0.0, 0.3)))),
     )
+
+
+def grouped(nodes: Sequence[Node], rng: random.Random, share: float) -> Classes:
+    """Some neighbours may be fused."""
+    union = Union()
+    for one in nodes:
+        for source, index in one.inputs:
+            if index >= 0 and rng.random() < share:
+                union.join(source, one.name)
+    groups = tuple(tuple(names) for names in union.sets() if len(names) > 1)
+    return Classes({}, {}, groups, {name: i for i, group in enumerate(groups) for name in group}, frozenset())
 
 
 @settings(max_examples=150, deadline=None)
@@ -99,7 +112,7 @@ def cases(draw: Any) -> Case:
 def test_with_its_edges_the_graph_of_all_devices_has_an_order(case: Case) -> None:
     found = case.edges()
     needed = needs(case.view, case.view.nodes.keys())
-    order = sorted_by_needs(needed, [(edge.tie.signal, edge.after) for edge in found])
+    order = sorted_by_needs(needed, [(edge.tie.signal, edge.tie.held) for edge in found])
     assert order is not None and len(order) == len(case.view.nodes)
     place = {name: i for i, name in enumerate(order)}
     assert all(place[edge.before] < place[edge.after] for edge in found)
@@ -112,7 +125,7 @@ def test_no_step_executes_an_op_more_for_an_edge(case: Case) -> None:
     for step_kind in case.kinds:
         step = executed(case.view, step_kind)
         assert control.serves(found, step)
-        dragged = {edge.tie.signal for edge in found if edge.after in step} - step
+        dragged = {edge.tie.signal for edge in found if edge.tie.held in step} - step
         assert not dragged
 
 
@@ -131,7 +144,7 @@ def idle_while_work_waits(case: Case, found: Sequence[Edge], step: frozenset[str
     needed = needs(case.view, step)
     arrival: dict[tuple[str, str], float] = {}
     left: dict[str, set[str]] = {name: set(sources) for name, sources in needed.items()}
-    held = {name: {e.tie.signal for e in found if e.after == name} for name in step}
+    held = {name: {e.tie.signal for e in found if e.tie.held == name} for name in step}
     waiting = {name for name in step if not left[name]}
     busy: dict[str, str] = {}
     events: list[tuple[float, str, str, str]] = []  # (time, what, op, device)
@@ -198,7 +211,7 @@ def test_the_simulation_above_sees_head_of_line_blocking() -> None:
     device_of = {"far": "d1", "first": "d0", "second": "d0"}
     case = Case(view, device_of, dict.fromkeys(view.nodes, 1e-3), {"far": 0, "first": 1, "second": 2}, (kind("first", "second"),))
     assert case.edges() == ()
-    late = Edge("first", "second", ties.Tie("first", None, -1))
+    late = Edge("first", "second", ties.Tie("first", None, "second", -1))
     assert idle_while_work_waits(case, [late], frozenset(view.nodes), random.Random(0)) == "second"
 
 
@@ -208,6 +221,18 @@ def fan(*priorities: int) -> Case:
     view = view_of(node("s", []), *(node(name, ["s"]) for name in readers))
     priority = {"s": 0} | dict(zip(readers, priorities, strict=True))
     return Case(view, dict.fromkeys(view.nodes, "d0"), dict.fromkeys(view.nodes, 1e-3), priority, (kind(*readers),))
+
+
+def test_a_fused_op_is_held_where_its_first_part_takes_its_input() -> None:
+    """Costs of fused kernels lie with the last of their ops: `relu` of `conv`, of which `other` is to run first."""
+    view = view_of(node("s", []), node("conv", ["s"]), node("relu", ["conv"]), node("other", ["s"]), node("after", ["relu"]))
+    classes = Classes({}, {}, (("conv", "relu"),), {"conv": 0, "relu": 0}, frozenset())
+    seconds = {"s": 0.0, "conv": 0.0, "relu": 1e-3, "other": 1e-3, "after": 0.0}
+    priority = {"s": 0, "other": 1, "conv": 2, "relu": 3, "after": 4}
+    case = Case(view, dict.fromkeys(view.nodes, "d0"), seconds, priority, (kind("after", "other"),), classes)
+    assert case.edges() == (Edge("other", "relu", ties.Tie("other", None, "conv", 0)),)
+    turned = Case(view, case.device_of, seconds, {**priority, "other": 9}, case.kinds, classes)
+    assert turned.edges() == (Edge("relu", "other", ties.Tie("relu", ("after", 0), "other", -1)),)
 
 
 def test_ops_that_wait_at_the_same_time_are_chained_by_priority() -> None:

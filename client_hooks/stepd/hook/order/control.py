@@ -38,14 +38,15 @@ def with_edges(
             tapped[tap] = name
     gates: dict[tuple[str, int], node_def_pb2.NodeDef] = {}
     for edge in here:
-        waiting, position = made[edge.after], edge.tie.gate
+        held, position = edge.tie.held, edge.tie.gate
+        waiting = made[held]
         if position >= 0:
-            if (edge.after, position) not in gates:
-                source = view.nodes[edge.after].inputs[position][0]
-                gate = _between(waiting, position, _unused(edge.after, mark, len(gates), 1), view, source, device_of(edge.after))
-                gates[edge.after, position] = gate
+            if (held, position) not in gates:
+                source = view.nodes[held].inputs[position][0]
+                gate = _between(waiting, position, _unused(held, mark, len(gates), 1), view, source, device_of(held))
+                gates[held, position] = gate
                 new.append(gate)
-            waiting = gates[edge.after, position]
+            waiting = gates[held, position]
         signal = tapped[edge.tie.tap] if edge.tie.tap is not None else made[edge.tie.signal].name
         if f"^{signal}" not in waiting.input:
             waiting.input.append(f"^{signal}")
@@ -53,7 +54,7 @@ def with_edges(
 
 
 def _tied_ops(edge: Edge) -> set[str]:
-    return {edge.tie.signal} | ({edge.tie.tap[0]} if edge.tie.tap is not None else set())
+    return {edge.tie.signal, edge.tie.held} | ({edge.tie.tap[0]} if edge.tie.tap is not None else set())
 
 
 def _unused(name: str, mark: str, number: int, kind: int) -> str:
@@ -76,4 +77,4 @@ def _between(
 
 def serves(edges: Iterable[Edge], executed: Collection[str]) -> bool:
     """Whether a step that executes just these ops can run where `edges` lie: none may drag an op into it."""
-    return all(edge.after not in executed or (edge.before in executed and edge.tie.signal in executed) for edge in edges)
+    return all(edge.tie.held not in executed or (edge.before in executed and edge.tie.signal in executed) for edge in edges)

@@ -6,7 +6,6 @@ kept waiting by the first. Everything else stays free. How an edge is tied into 
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -71,14 +70,14 @@ def order_edges(
     chosen: list[Edge] = []
     for step in sorted(steps, key=lambda step: -sum(wanted.seconds.get(name, 0.0) for name in step)):
         more = _edges_of_step(view, classes, step, members, wanted, device_of, pool_of_device, {edge.after for edge in chosen})
-        if is_acyclic(needed, [*chosen, *more]):
-            chosen += more
+        plain = [edge for edge in more if edge.tie.signal == edge.before and edge.tie.held == edge.after]
+        chosen += next((edges for edges in (more, plain) if is_acyclic(needed, [*chosen, *edges])), [])
     return tuple(chosen)
 
 
 def is_acyclic(needed: Mapping[str, Collection[str]], edges: Iterable[Edge]) -> bool:
     """The proof: the whole graph, all devices, with all edges between what signals and what waits, can be sorted."""
-    return sorted_by_needs(needed, [(edge.tie.signal, edge.after) for edge in edges]) is not None
+    return sorted_by_needs(needed, [(edge.tie.signal, edge.tie.held) for edge in edges]) is not None
 
 
 def _edges_of_step(
@@ -100,10 +99,11 @@ def _edges_of_step(
     plan = schedule(needed, pool_of, seconds, wanted.priority)
     held = conditions(view, order)
     ends = _ends(view, classes, seconds, wanted, held, device_of)
-    waiting, behind = waits(view, order, needed, device_of), _behind(order, needed, ends)
-    finder = _Finder(view, classes, members, device_of, held, waiting, behind, ends)
+    numbers = _with_groups(classes, ends)
+    waiting, behind = waits(view, order, needed, device_of), _behind(order, needed, numbers)
+    finder = _Finder(view, classes, members, device_of, held, waiting, behind, numbers, ends)
     edges = []
-    for after in sorted(ends, key=lambda name: plan.start[name]):
+    for after in sorted(ends, key=lambda name: (plan.start[name], wanted.priority[name])):
         if after not in done:
             edge = finder.edge_to(after, plan, wanted.priority)
             if edge is not None:
@@ -127,12 +127,12 @@ def _ends(
     wanted: Wanted,
     held: Mapping[str, Conditions | None],
     device_of: Mapping[str, str],
-) -> dict[str, int]:
-    """Ops that an edge may begin or end at, numbered: costly, of known priority, copied with the step, no state, no functions."""
+) -> set[str]:
+    """Ops that an edge may begin or end at: costly, of known priority, copied with the step, no state, no functions."""
     total: dict[str, float] = {}
     for name, cost in seconds.items():
         total[device_of[name]] = total.get(device_of[name], 0.0) + cost
-    found: dict[str, int] = {}
+    found: set[str] = set()
     for name, cost in seconds.items():
         node = view.nodes[name]
         if (
@@ -144,15 +144,22 @@ def _ends(
             and not is_stateful(node.op)
             and not function_attrs(node.op)
         ):
-            found[name] = len(found)
+            found.add(name)
     return found
 
 
-def _behind(order: Iterable[str], needed: Mapping[str, Iterable[str]], ends: Mapping[str, int]) -> dict[str, int]:
-    """Op -> bit set of the `ends` among its ancestors, itself included."""
+def _with_groups(classes: Classes, ends: Iterable[str]) -> dict[str, int]:
+    """Numbers of the ends and of all that is in a group with one: what an edge may be tied to."""
+    groups = dict.fromkeys(classes.group_of[name] for name in ends if name in classes.group_of)
+    names = [*ends, *(name for group in groups for name in classes.groups[group])]
+    return {name: number for number, name in enumerate(dict.fromkeys(names))}
+
+
+def _behind(order: Iterable[str], needed: Mapping[str, Iterable[str]], numbers: Mapping[str, int]) -> dict[str, int]:
+    """Op -> bit set of the numbered ops among its ancestors, itself included."""
     found: dict[str, int] = {}
     for name in order:
-        bits = 1 << ends[name] if name in ends else 0
+        bits = 1 << numbers[name] if name in numbers else 0
         for source in needed[name]:
             bits |= found[source]
         found[name] = bits
@@ -168,7 +175,8 @@ class _Finder:
     held: Mapping[str, Conditions | None]
     waits: Mapping[str, int]
     behind: Mapping[str, int]
-    ends: Mapping[str, int]
+    numbers: Mapping[str, int]  # of the bits in `behind`
+    ends: Collection[str]
 
     def edge_to(self, after: str, plan: Schedule, priority: Mapping[str, int]) -> Edge | None:
         """The edge from the last op that kept `after` waiting and that may hold it up."""
@@ -176,23 +184,23 @@ class _Finder:
         for _ in range(_LOOK_BACK):
             if before is None or plan.finish[before] <= plan.ready[after]:
                 return None
-            if self.behind[after] & (1 << self.ends[before] if before in self.ends else 0):
+            if before in self.numbers and self.behind[after] >> self.numbers[before] & 1:
                 return None  # it comes after that one anyway
             if before in self.ends and priority[before] < priority[after] and self.device_of[before] == self.device_of[after]:
-                found = tie(self.view, self.classes, before, after, self.members, functools.partial(self._may_signal, after))
+                found = tie(self.view, self.classes, before, after, self.members, self._may)
                 if found is not None:
                     return Edge(before, after, found)
             before = plan.before.get(before)
         return None
 
-    def _may_signal(self, after: str, name: str) -> bool:
-        """Whether `after` may wait for `name`: it runs in the same steps, no rarer, without other waits, and not later anyway."""
-        held, least = self.held.get(name), self.held[after]
+    def _may(self, signal: str, held: str) -> bool:
+        """Whether `held` may wait for `signal`: it runs in the same steps, no rarer, without other waits, and not later anyway."""
+        least, most = self.held.get(signal), self.held.get(held)
         return (
-            held is not None
-            and least is not None
-            and held <= least
-            and self.members.get(name) == self.members[after]
-            and not self.waits[name] & ~self.waits[after]
-            and not self.behind[name] >> self.ends[after] & 1
+            least is not None
+            and most is not None
+            and least <= most
+            and self.members.get(signal) == self.members.get(held)
+            and not self.waits[signal] & ~self.waits[held]
+            and not self.behind[signal] >> self.numbers[held] & 1
         )

@@ -31,7 +31,7 @@ class OrderPlan:
 
     def seeds(self) -> set[str]:
         """Ops that must be in the copy for this."""
-        ends = {name for edge in self.edges for name in (edge.before, edge.after, edge.tie.signal)}
+        ends = {name for edge in self.edges for name in (edge.before, edge.after, edge.tie.signal, edge.tie.held)}
         return ends | self.priority.keys()
 
 
@@ -95,7 +95,7 @@ def _sorted(view: GraphView, classes: Classes, name: str) -> bool:
 
 def still_possible(order: OrderPlan, classes: Classes) -> OrderPlan:
     """`order` for the graph as it is after the program has added to it: without what can no longer be copied."""
-    edges = tuple(edge for edge in order.edges if not {edge.before, edge.after, edge.tie.signal} & classes.held.keys())
+    edges = tuple(edge for edge in order.edges if not {edge.before, edge.tie.signal, edge.tie.held} & classes.held.keys())
     priority = {name: p for name, p in order.priority.items() if name not in classes.held}
     return replace(order, edges=edges, priority=priority)
 

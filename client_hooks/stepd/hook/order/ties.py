@@ -8,7 +8,7 @@ hands its input on as it is and which Grappler lets be, since it might be fed; i
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass
 
 from tensorflow.core.framework import types_pb2
@@ -19,6 +19,8 @@ from stepd.hook.engine.graphview import GraphView, input_types, output_types
 
 # The order of terms is decided by their names, and where a sum begins by who holds their buffers: no node goes between.
 _SUMS = frozenset({"Add", "AddV2", "AddN", "AccumulateNV2", "Mul", "Sub"})
+# So far is looked through a group.
+_MOST_MEMBERS = 64
 FLOATS = frozenset({types_pb2.DT_FLOAT, types_pb2.DT_DOUBLE, types_pb2.DT_HALF, types_pb2.DT_BFLOAT16})
 
 
@@ -26,41 +28,67 @@ FLOATS = frozenset({types_pb2.DT_FLOAT, types_pb2.DT_DOUBLE, types_pb2.DT_HALF, 
 class Tie:
     """`signal`: the op whose end counts, `tap`: (reader, its input) between which a node tells of it; None: the op itself tells.
 
-    `gate`: the input of the op that waits on which a node is put that waits for it; -1: the op itself.
+    `held`: the op that waits, `gate`: its input on which a node is put that waits for it; -1: the op itself. A fused kernel goes by
+    the name of its last op, and takes what the first one takes: what is held is then before the op that the edge is for.
     """
 
     signal: str
     tap: tuple[str, int] | None
+    held: str
     gate: int
 
 
 def tie(
-    view: GraphView, classes: Classes, before: str, after: str, run: Collection[str], may_signal: Callable[[str], bool]
+    view: GraphView, classes: Classes, before: str, after: str, run: Collection[str], may: Callable[[str, str], bool]
 ) -> Tie | None:
     """A way to have `after` wait for `before`; None when there is none that leaves all rounding alone.
 
-    `run`: ops that some step executes; no others are touched.
+    `run`: ops that some step executes; no others are touched. `may`: whether its second op may wait for its first.
     """
     group = classes.group_of.get(before)
     if group is not None and group == classes.group_of.get(after):
         return None
-    gate = -1 if after not in classes.group_of and view.nodes[after].op not in _SUMS else _gate(view, classes, after)
-    if gate is None:
-        return None
-    if group is None:
-        return Tie(before, None, gate) if view.nodes[before].op not in _SUMS and may_signal(before) else None
-    seen, queue = {before}, [before]
-    for name in queue:  # it grows: from `before` on through its group, the nearest first
-        if not may_signal(name):
-            continue
-        tap = _tap(view, classes, name, run)
-        if tap is not None and tap[0] != after:
-            return Tie(name, tap, gate)
-        for reader in view.consumers[name]:
-            if classes.group_of.get(reader) == group and reader not in seen:
-                seen.add(reader)
-                queue.append(reader)
+    for signal, tap in _signals(view, classes, before, run):
+        for held, gate in _gates(view, classes, after, run):
+            if may(signal, held) and (tap is None or tap[0] != held):
+                return Tie(signal, tap, held, gate)
     return None
+
+
+def _signals(view: GraphView, classes: Classes, name: str, run: Collection[str]) -> Iterator[tuple[str, tuple[str, int] | None]]:
+    """Ops that have run only when `name` has, and where a node can tell of it: on through its group, the nearest first."""
+    if name not in classes.group_of:
+        if view.nodes[name].op not in _SUMS:
+            yield name, None
+        return
+    for member in _through_group(view, classes, name, lambda n: view.consumers[n]):
+        tap = _tap(view, classes, member, run)
+        if tap is not None:
+            yield member, tap
+
+
+def _gates(view: GraphView, classes: Classes, name: str, run: Collection[str]) -> Iterator[tuple[str, int]]:
+    """Ops without which `name` cannot run, and the inputs on which they can be held: back through its group, the nearest first."""
+    if name not in classes.group_of and view.nodes[name].op not in _SUMS:
+        yield name, -1
+        return
+    for member in _through_group(view, classes, name, lambda n: [s for s, k in view.nodes[n].inputs if k >= 0]):
+        gate = _gate(view, classes, member) if member in run else None
+        if gate is not None:
+            yield member, gate
+
+
+def _through_group(view: GraphView, classes: Classes, name: str, further: Callable[[str], Iterable[str]]) -> list[str]:
+    group = classes.group_of.get(name)
+    found = [name]
+    for member in found:  # it grows
+        if len(found) < _MOST_MEMBERS:
+            found += [
+                n
+                for n in dict.fromkeys(further(member))
+                if group is not None and classes.group_of.get(n) == group and n not in found
+            ]
+    return found
 
 
 def _gate(view: GraphView, classes: Classes, name: str) -> int | None:
