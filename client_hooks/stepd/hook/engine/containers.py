@@ -29,6 +29,10 @@ class Containers:
         self._probed: Mirror | None = None
         self._probes: dict[str, list[Any]] = {}
 
+    def forget_probes(self) -> None:
+        """The session that they were made in is over."""
+        self._probed, self._probes = None, {}
+
     def note(self, session: Any, mirror: Mirror, devices: Iterable[str], names: Iterable[str], prefix: str) -> None:
         """Remember those of `names` that exist in `session` on any device; the caller holds the engine's lock."""
         wanted = [name for name in dict.fromkeys(names) if name not in self.known]

@@ -67,6 +67,8 @@ def restart_now(
             break
         finally:
             successor.close()
+            del successor
+            capi.give_memory_back()
     error = names.user_text(error, engine.routing.user_names())
     return Restarted(SwitchOutcome(id_, Way.RESTART, ok=False, error=error, rollback=rollback))
 
@@ -118,7 +120,7 @@ class _Successor:
             if engine.closed:
                 raise SwitchRefusedError("the session is closed")
             self._predecessor = engine.raw
-            before = engine.switcher()
+            self._before = before = engine.switcher()
             self._view = before.view()
             owned = self._inventory()
             mirror = engine.mirror.compacted(names.is_own)
@@ -215,10 +217,11 @@ class _Successor:
             self._saving.checkpoint.remove()
         if self._raw is not None:
             capi.delete_session(self._raw)
+            self.switcher.retire()
         if self._old is not None:
             with self._engine.in_use:
                 capi.delete_session(self._old)
-            capi.give_memory_back()
+            self._before.retire()
 
 
 def _any(kind: Kind) -> bool:

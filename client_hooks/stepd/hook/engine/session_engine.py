@@ -79,7 +79,6 @@ class SessionEngine:
         self.lock = threading.RLock()
         # Held while TensorFlow builds in the raw session without the lock: it must not be deleted then.
         self.in_use = threading.Lock()
-        self._graph_lock = made._graph._session_run_lock
         # Nodes are in the mirror that the session has not taken: every run must try again, and fails as it would plainly.
         self._unsent: Exception | None = None
         # Target and ConfigProto that the raw session was made with, and whoever must know that it is another now.
@@ -96,7 +95,7 @@ class SessionEngine:
         """In place of `_extend_graph`: bring the mirror up to date when the user has added ops."""
         if not self.mirror.stale() and self._unsent is None:
             return
-        with self._graph_lock(), self.lock:
+        with self.mirror.user_graph._session_run_lock(), self.lock:
             first = self.mirror.version == 0
             try:
                 if self.mirror.stale():
@@ -220,7 +219,9 @@ class SessionEngine:
         obstacles = (obstacle,) if obstacle else inventory(view, self.kinds.history()).obstacles
         graph_def = capi.graph_bytes(self.mirror.user_graph)
         kinds = self.kinds.steps()
-        return describe(view, classes, switcher.devices, graph_def, kinds, self.settings.user_devices, obstacles)
+        offered = switcher.splitting.offered(view, classes) if len(switcher.devices.usable) > 1 else ()
+        described = describe(view, classes, switcher.devices, graph_def, kinds, self.settings.user_devices, obstacles)
+        return replace(described, splits=offered)
 
     def request_switch(self, strategy: LiveStrategy, way: Way, done: Callable[[SwitchOutcome], None]) -> None:
         worker.submit(functools.partial(requests.switch, self, strategy, way, done))
@@ -248,6 +249,7 @@ class SessionEngine:
         session._session = raw
         self.on_replace(old, raw)
         self.mirror = switcher.mirror
+        self.containers.forget_probes()
         self.routing.use(switcher)
         self.callables.session_replaced()
         self.in_force(switcher.live.plan.strategy.id if switcher.live else "")

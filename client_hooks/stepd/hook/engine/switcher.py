@@ -8,10 +8,11 @@ from __future__ import annotations
 import itertools
 import threading
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import replace
 from typing import Any
 
-from stepd.hook.engine import capi, names
+from stepd.hook.engine import capi, names, races
 from stepd.hook.engine.classify import Classes, classify
 from stepd.hook.engine.copies import Copy
 from stepd.hook.engine.devices import Devices
@@ -20,9 +21,11 @@ from stepd.hook.engine.graphview import GraphView, split_input
 from stepd.hook.engine.homes import Homes
 from stepd.hook.engine.kinds import Kind, Route
 from stepd.hook.engine.mirror import Mirror
-from stepd.hook.engine.plan import Plan, ordered, resolve
+from stepd.hook.engine.plan import Plan, ordered, resolve, split
+from stepd.hook.engine.splitting import Splitting
 from stepd.hook.model import LiveStrategy
-from stepd.hook.order.planning import Ordering
+from stepd.hook.order.planning import NO_ORDER, Ordering
+from stepd.hook.ports import StepKind
 
 NO_PLAN = Plan(LiveStrategy("", {}), {}, {}, frozenset(), ())
 
@@ -54,12 +57,15 @@ class Switcher:
         self.build: Callable[[Any, Route], None] = build
         self.kept: dict[str, Copy] = {}
         self.ordering = Ordering()
+        self.splitting = Splitting(mirror)
         self.native_wanted: Callable[[], None] = lambda: None
         # Step kinds that nobody prepares for, but that an order must not disturb.
         self.other_kinds: Callable[[], Sequence[Kind]] = tuple
         self.made = 0
         self._busy: dict[str, str] = {}
         self._seen_busy: dict[str, str] = {}
+        self._racy: dict[str, str] = {}
+        self._learned: set[StepKind] = set()
         self._most_copies = most_copies
         # A direct session builds executors ahead of the run; a remote master cannot be asked to.
         self.can_build = can_build
@@ -72,6 +78,10 @@ class Switcher:
     def attach(self, on_switch: Callable[[], None], lock: Any, build_in: Callable[[Any, Route], None]) -> None:
         """From here on this is the switcher of a session that runs. `on_switch` is called when something else is in force."""
         self._on_switch, self.lock, self.build = on_switch, lock, build_in
+
+    def retire(self) -> None:
+        """This session is over: what it had goes at once, not when Python next looks for cycles."""
+        self.kept, self.live = {}, None
 
     # -- the graph as it is now ---------------------------------------------------------------------------------------
 
@@ -100,10 +110,11 @@ class Switcher:
             self._classes = None
         if self._classes is None:
             assert self._view is not None
-            self._classes = classify(self._view, self._shared_variables, {**self._tied(), **self._busy})
+            self._classes = classify(self._view, self._shared_variables, {**self._tied(), **self._busy, **self._racy})
 
     def see_as(self, other: Switcher) -> None:
         """Take over what another switcher knows of the same graph; called with that one's lock held or nothing added to it."""
+        self._racy, self._learned = dict(other._racy), set(other._learned)
         if not other._busy and other._version == self.mirror.version:
             self._view, self._classes, self._version = other._view, other._classes, other._version
 
@@ -114,7 +125,9 @@ class Switcher:
         return {n: "runs in the training process" for n, d in placer.device_of.items() if d == placer.trainer}
 
     def resolve(self, strategy: LiveStrategy) -> Plan:
-        return resolve(strategy, self.view(), self.classes(), self.devices)
+        plan = resolve(strategy, self.view(), self.classes(), self.devices)
+        splits, refused = self.splitting.resolve(strategy, self.view(), self.classes(), self.devices)
+        return split(plan, splits, refused, self.view()) if splits or refused else plan
 
     # -- preparing and switching ---------------------------------------------------------------------------------------
 
@@ -144,6 +157,7 @@ class Switcher:
 
     def _copy(self, strategy: LiveStrategy, kinds: Collection[Kind]) -> Copy:
         """The copy that was made for this strategy before, while it fits the graph; else a new one."""
+        self.learn(kinds)
         plan = self.resolve(strategy)
         kept = self.kept.get(strategy.id)
         if kept is not None and kept.adopt(plan, self.view(), self.classes()):
@@ -156,10 +170,13 @@ class Switcher:
         self.made += 1
         steps = [kind.step for kind in (*kinds, *self.other_kinds()) if not kind.in_parts]
         order = self.ordering.plan(strategy, self.view(), self.classes(), self.devices, plan.device_of, steps)
+        if plan.splits and order is not NO_ORDER:
+            # An order is of whole ops: where some run in parts the runtime's own order holds.
+            order = replace(NO_ORDER, said="none: ops run in parts")
         if order.lacks_native:
             self.native_wanted()
         plan = ordered(plan, order, self.view())
-        self.kept[strategy.id] = Copy(plan, self.mirror, self.homes, self.new_prefix, self.devices)
+        self.kept[strategy.id] = Copy(plan, self.mirror, self.homes, self.new_prefix, self.devices, self.splitting.facts)
         return self.kept[strategy.id]
 
     def _extend(self, session: Any, new: Sequence[Any]) -> None:
@@ -210,6 +227,18 @@ class Switcher:
         self._classes = None
         return bool(new)
 
+    def learn(self, kinds: Iterable[Kind]) -> bool:
+        """Leave from now on what these kinds read and write without order where it is; True when some of it is elsewhere."""
+        new: dict[str, str] = {}
+        for step in dict.fromkeys(kind.step for kind in kinds if kind.step not in self._learned):
+            self._learned.add(step)
+            new.update(races.to_keep(self.view(), races.races(self.view(), step)))
+        if new.keys() <= self._racy.keys():
+            return False
+        self._racy |= new
+        self._classes = None
+        return self.live is not None and not self.live.plan.device_of.keys().isdisjoint(new)
+
     def renew(self, session: Any, kind: Kind, gate: Gate[Kind], seconds: float) -> None:
         """The graph grew so that the copy in force contradicts it: make another, or go back to the user's nodes."""
         assert self.live is not None
@@ -252,6 +281,8 @@ class Switcher:
         if self.live is not None:
             if self._version != self.mirror.version:
                 self._adopt_extended_graph(copy)
+            if self.learn([kind]):
+                raise SwitchRefusedError("a step reads and writes a variable without order, which is to stay where it is")
             copy = copy.serving(kind, self.view())
             new = copy.grow(self.view(), self.view().ancestors(names_of(kind)))
             if new:
