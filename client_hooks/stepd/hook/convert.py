@@ -149,6 +149,15 @@ def graph_report(
     )
     for op, reason in graph.pinned.items():
         report.pinned.add(op=op, reason=reason)
+    for offer in graph.splits:
+        report.split.add(
+            op=offer.op,
+            axis=offer.axis,
+            max_parts=offer.max_parts,
+            cut_bytes=offer.cut_bytes,
+            joined_bytes=offer.joined_bytes,
+            adds=offer.adds,
+        )
     for group in graph.colocated:
         report.colocated.add(op=group)
     for kind in kinds:

@@ -39,6 +39,20 @@ class Split:
 
 
 @dataclass(frozen=True)
+class SplitOffer:
+    """A way in which op `op` can be split. Of every different tensor that it reads, `cut_bytes` has the bytes that are shared out
+    among the parts (1 where the size is known at run time only), 0 for what every part needs whole, -1 for what must come in terms
+    of a sum. `joined_bytes`: of every output. `adds`: outputs are joined by a sum."""
+
+    op: str
+    axis: str
+    max_parts: int
+    cut_bytes: tuple[int, ...]
+    joined_bytes: tuple[int, ...]
+    adds: bool = False
+
+
+@dataclass(frozen=True)
 class LiveStrategy:
     """A strategy for one session. Ops that `placement` does not name stay where the user's program has them."""
 
@@ -76,6 +90,7 @@ class GraphDescription:
     device_kinds: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
     restart_obstacles: tuple[str, ...] = ()
+    splits: tuple[SplitOffer, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ from stepd.core.cost.computation import estimate_seconds
 from stepd.core.cost.models import CostModels
 from stepd.core.errors import ProblemError
 from stepd.core.graph import GraphCosts, Node, OpGraph, ancestors, op_graph, problem_of, requested_devices
-from stepd.core.problem import Device, Float, Index, Link, Problem
+from stepd.core.problem import Device, Float, Index, Link, Problem, SplitChoice
 
 Flags = npt.NDArray[np.bool_]
 UNLIMITED = 1 << 46
@@ -36,12 +36,24 @@ class SessionDevice:
 
 
 @dataclass(frozen=True)
+class SplitOffer:
+    """A split that the hook can carry out, by names; bytes as in SplitChoice, 1 where the hook does not know them."""
+
+    op: str
+    axis: str
+    max_parts: int
+    cut_bytes: tuple[int, ...]
+    joined_bytes: tuple[int, ...]
+    adds: bool = False
+
+
+@dataclass(frozen=True)
 class Situation:
     """What a plan starts from.
 
     `outputs`: names of the ops that the step kind fetches or runs. `pinned`: op to reason. `together`: sets
     of ops that share a device. `device_kinds`: op type to the device types that have a kernel, where not
-    all do. `today`: device by op, as traced.
+    all do. `splits`: what the hook can split. `today`: device by op, as traced.
     """
 
     name: str
@@ -53,6 +65,7 @@ class Situation:
     pinned: Mapping[str, str] = field(default_factory=dict)
     together: tuple[tuple[str, ...], ...] = ()
     device_kinds: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    splits: tuple[SplitOffer, ...] = ()
 
 
 @dataclass(frozen=True, eq=False)
@@ -89,7 +102,33 @@ def assemble(situation: Situation) -> Assembled:
         [Device(d.name, d.type, d.memory_bytes or UNLIMITED) for d in situation.devices],
         _links(situation.devices, links),
     )
-    return Assembled(problem, today, links)
+    return Assembled(replace(problem, split_choices=split_choices(problem, situation.splits)), today, links)
+
+
+def split_choices(problem: Problem, offers: Sequence[SplitOffer]) -> tuple[SplitChoice, ...]:
+    """The offers for ops of the problem, with the sizes that steps have shown."""
+    index = {name: k for k, name in enumerate(problem.op_names)}
+    rows = [offer for offer in offers if offer.op in index and offer.max_parts > 1]
+    wanted = {index[offer.op] for offer in rows}
+    read: dict[int, list[int]] = {op: [] for op in wanted}
+    made: dict[int, dict[int, int]] = {op: {} for op in wanted}
+    edges = zip(
+        problem.edge_src.tolist(), problem.edge_dst.tolist(), problem.edge_output.tolist(), problem.edge_bytes.tolist(), strict=True
+    )
+    for source, target, output, size in edges:
+        if target in read and output >= 0:
+            read[target].append(size)
+        if source in made and output >= 0:
+            made[source][output] = max(size, made[source].get(output, 0))
+    choices = []
+    for offer in rows:
+        op = index[offer.op]
+        if len(read[op]) != len(offer.cut_bytes):
+            continue  # the hook saw other inputs: an op that changed since
+        cut = tuple(seen if known > 0 and seen else known for known, seen in zip(offer.cut_bytes, read[op], strict=True))
+        joined = tuple(made[op].get(k, 0) or known for k, known in enumerate(offer.joined_bytes))
+        choices.append(SplitChoice(op, offer.axis, offer.max_parts, cut, joined, offer.adds))
+    return tuple(choices)
 
 
 def link_costs(models: CostModels, devices: Sequence[str]) -> dict[tuple[str, str], LinkCost]:

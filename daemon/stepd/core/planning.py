@@ -16,10 +16,13 @@ import numpy as np
 
 from stepd.core.assembly import Assembled, Situation, assemble
 from stepd.core.errors import StepdError
+from stepd.core.placement import replicate
+from stepd.core.placement.replicate import simulate, split_costs
+from stepd.core.placement.split_problem import split_problem, splittable
 from stepd.core.portfolio.start_order import natural_priority
 from stepd.core.problem import Float, Index, Problem
 from stepd.core.simulator import Simulation, simulate_placement
-from stepd.core.strategy import Strategy
+from stepd.core.strategy import Split, Strategy
 
 LINK_FACTORS = (1.0, 0.5, 0.7, 1.4, 2.0, 2.8, 4.0)
 HANDLING_FACTORS = (1.0, 0.0, 0.5, 0.7, 1.4, 2.0)
@@ -28,6 +31,10 @@ CALIBRATED_ON = 4
 
 NEAR = 0.02
 """Two placements are near when ops worth less than this share of the step's device time run elsewhere."""
+
+
+SplitByName = tuple[str, str, int, tuple[str, ...], tuple[float, ...]]
+"""(op, axis, parts, devices, weights), as a strategy names them."""
 
 
 @dataclass(frozen=True)
@@ -42,6 +49,7 @@ class Measured:
     seconds: float
     lost: bool = False
     in_force: bool = False
+    splits: tuple[SplitByName, ...] = ()
 
 
 @dataclass(frozen=True, eq=False)
@@ -59,6 +67,7 @@ class Candidate:
     lower_bound_seconds: float
     algorithm: str
     near_lost: bool
+    splits: tuple[Split, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -92,6 +101,7 @@ class Planning:
     order: Index
     ordered: bool
     lost: tuple[Index, ...]
+    lost_splits: tuple[set[int], ...]
     _best: list[tuple[int, float]]
 
     def consider(self, found: Strategy) -> Candidate | None:
@@ -99,6 +109,8 @@ class Planning:
         all others.
         """
         problem = self.assembled.problem
+        if found.splits:
+            return self._consider_split(found)
         try:
             simulation = simulate_placement(problem, found.placement, found.priority if self.ordered else self.order)
         except StepdError:
@@ -110,18 +122,47 @@ class Planning:
         self._best[:] = [rank]
         return _candidate(found, simulation, self.calibration.factor, near)
 
+    def _consider_split(self, found: Strategy) -> Candidate | None:
+        """As `consider`, of a strategy with splits. Its order is that of the runtime: what runs in parts is not ordered."""
+        problem = self.assembled.problem
+        base = splittable(problem)
+        seconds, facts = simulate(
+            base, split_problem(base, found.splits, split_costs(problem)), replace(found, priority=self.order)
+        )
+        near = {split.op for split in found.splits} in self.lost_splits
+        rank = (int(not facts["feasible"]) + int(near), seconds)
+        if self._best and rank >= self._best[0]:
+            return None
+        self._best[:] = [rank]
+        return Candidate(
+            placement=found.placement,
+            priority=self.order,
+            seconds=seconds * self.calibration.factor if facts["feasible"] else float("inf"),
+            simulated_seconds=seconds,
+            peak_bytes=facts["peak_bytes"],
+            busy_fraction=tuple(busy / max(seconds, 1e-12) for busy in facts["busy_seconds"]),
+            lower_bound_seconds=0.0,
+            algorithm=_algorithm(found),
+            near_lost=near,
+            splits=found.splits,
+        )
+
 
 def begin(situation: Situation, measured: Sequence[Measured], *, ordered: bool = False) -> Planning:
     """Assemble and calibrate. `ordered`: the runtime will enforce priorities; else they are not counted on. Raises ProblemError."""
     assembled, calibration = calibrate(assemble(situation), measured)
     order = natural_priority(assembled.problem)
-    lost = tuple(_columns(assembled.problem, assembled.today, order, known)[0] for known in measured if known.lost)
-    return Planning(assembled, calibration, order, ordered, lost, [])
+    lost = tuple(
+        _columns(assembled.problem, assembled.today, order, known)[0] for known in measured if known.lost and not known.splits
+    )
+    index = {name: k for k, name in enumerate(assembled.problem.op_names)}
+    lost_splits = tuple({index.get(split[0], -1) for split in known.splits} for known in measured if known.lost and known.splits)
+    return Planning(assembled, calibration, order, ordered, lost, lost_splits, [])
 
 
 def run(planning: Planning, search: Search, tell: Callable[[Candidate], None]) -> None:
-    """Today's placement and every single device, then what `search` finds; `tell` hears of each better
-    candidate at once.
+    """Today's placement, every single device and data parallelism by splitting, then what `search` finds; `tell`
+    hears of each better candidate at once.
     """
     problem = planning.assembled.problem
 
@@ -133,6 +174,8 @@ def run(planning: Planning, search: Search, tell: Callable[[Candidate], None]) -
     today = _strategy(problem, planning.assembled.today, planning.order, "today")
     for start in (today, *single_devices(problem, planning.order)):
         report(start)
+    for replicated in replicate.candidates(problem, planning.order):
+        report(replicated)
     search(problem, [today], report)
 
 
@@ -188,13 +231,29 @@ def _compare(assembled: Assembled, measured: Sequence[Measured], link_factor: fl
     for known in measured:
         placement, priority = _columns(problem, assembled.today, order, known)
         try:
-            simulated.append((known, simulate_placement(problem, placement, priority).step_seconds))
+            simulated.append((known, _step_seconds(problem, placement, priority, known)))
         except StepdError:
             continue
     now = next(((k.seconds, seconds) for k, seconds in simulated if k.in_force and seconds > 0), None)
     factor = now[0] / now[1] if now else 1.0
     misses = [abs(seconds * factor / k.seconds - 1.0) for k, seconds in simulated if not k.in_force]
     return Calibration(factor, float(np.mean(misses)) if misses else 0.0, link_factor, handling_factor, now[1] if now else 0.0)
+
+
+def _step_seconds(problem: Problem, placement: Index, priority: Index, known: Measured) -> float:
+    """What the simulator says of a strategy that ran. Raises StepdError when it does not fit the problem."""
+    if not known.splits:
+        return simulate_placement(problem, placement, priority).step_seconds
+    index = {name: k for k, name in enumerate(problem.op_names)}
+    device = {item.name: k for k, item in enumerate(problem.devices)}
+    splits = tuple(
+        Split(index[op], axis, parts, tuple(device[name] for name in devices), tuple(weights))
+        for op, axis, parts, devices, weights in known.splits
+        if op in index and all(name in device for name in devices)
+    )
+    base = splittable(problem)
+    strategy = Strategy(problem.name, placement, priority, float("inf"), splits)
+    return simulate(base, split_problem(base, splits, split_costs(problem)), strategy)[0]
 
 
 def _with_links(assembled: Assembled, factor: float, handling_factor: float) -> Assembled:

@@ -45,7 +45,8 @@ class Link:
 class SplitChoice:
     """A way in which the hook can split an op of a live graph (FastT, section 4: split operators).
 
-    `cut_bytes[k]` of input k are shared out among the parts (0: every part needs the whole input);
+    `cut_bytes[k]` of input k are shared out among the parts (0: every part needs the whole input; -1: the input is a sum, and must
+    come in terms of it from an op that is split alike);
     `joined_bytes[k]` of output k are
     put together again, by a sum when `adds`.
     """

@@ -20,7 +20,7 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
-from stepd.core.assembly import SessionDevice, Situation
+from stepd.core.assembly import SessionDevice, Situation, SplitOffer
 from stepd.core.cost.models import CostModels
 from stepd.core.errors import StepdError
 from stepd.core.placement import registry
@@ -29,7 +29,7 @@ from stepd.core.portfolio import planner as portfolio
 from stepd.core.portfolio.start_order import natural_priority
 from stepd.core.problem import Problem
 from stepd.core.problem_format import dump_problem
-from stepd.core.strategy import Strategy
+from stepd.core.strategy import Split, Strategy
 from stepd.daemon import codec
 from stepd.daemon.convert.graph import parse_nodes
 from stepd.daemon.planner_frames import write_frame
@@ -51,8 +51,21 @@ def read_request(request: Any) -> tuple[Situation, list[Measured]]:
         pinned=request["pinned"],
         together=tuple(tuple(group) for group in request["together"]),
         device_kinds={op: tuple(kinds) for op, kinds in request["device_kinds"].items()},
+        splits=tuple(
+            SplitOffer(op, axis, parts, tuple(cut), tuple(joined), adds) for op, axis, parts, cut, joined, adds in request["splits"]
+        ),
     )
-    return situation, [Measured(**known) for known in request["measured"]]
+    return situation, [_measured(known) for known in request["measured"]]
+
+
+def _measured(known: Any) -> Measured:
+    splits = ((op, axis, parts, tuple(devices), tuple(weights)) for op, axis, parts, devices, weights in known.get("splits", ()))
+    return Measured(**{**known, "splits": tuple(splits)})
+
+
+def _rows(splits: Sequence[Split]) -> list[list[Any]]:
+    """Splits as plain lists: op, axis, parts, devices, weights."""
+    return [[split.op, split.axis, split.parts, list(split.devices), list(split.weights)] for split in splits]
 
 
 def answer(request: Any, out: BinaryIO) -> None:
@@ -78,7 +91,11 @@ def answer(request: Any, out: BinaryIO) -> None:
             },
         )
 
-        run(planning, _searcher(request), lambda found: write_frame(out, {"kind": "candidate", **vars(found)}))
+        run(
+            planning,
+            _searcher(request),
+            lambda found: write_frame(out, {"kind": "candidate", **vars(found), "splits": _rows(found.splits)}),
+        )
         write_frame(out, {"kind": "done"})
     except StepdError as error:
         write_frame(out, {"kind": "error", "message": str(error)})

@@ -32,6 +32,7 @@ def plan_request(session: Session, store: Store, seconds: float, algorithm: str,
         "today": session.placement_in_force(),
         "pinned": {item.op: item.reason for item in report.pinned},
         "together": [list(group.op) for group in report.colocated],
+        "splits": [(s.op, s.axis, s.max_parts, list(s.cut_bytes), list(s.joined_bytes), s.adds) for s in report.split],
         "device_kinds": _device_kinds(report.device_kinds),
         "measured": _measured(session, store),
         "seconds": seconds,
@@ -95,4 +96,5 @@ def _row(strategy: strategy_pb2.Strategy, seconds: float, lost: bool) -> dict[st
         "priority": priority_of(strategy),
         "seconds": seconds,
         "lost": lost,
+        "splits": [(s.op, s.axis, s.parts, list(s.device), list(s.weight)) for s in strategy.splits],
     }

@@ -22,12 +22,14 @@ from stepd.core.activation_values import (
     Switched,
 )
 from stepd.core.cost.models import NOTHING_KNOWN, CostModels
+from stepd.core.cost.observation import of_whole_ops
 from stepd.daemon import codec
 from stepd.daemon.convert import session_state
 from stepd.daemon.convert.devices import session_devices
 from stepd.daemon.convert.graph import op_names
 from stepd.daemon.convert.job import job_info, trial_info, trial_key
 from stepd.daemon.convert.profile import parse_profile
+from stepd.daemon.convert.strategy import shares_of
 from stepd.daemon.errors import BadRequestError
 from stepd.daemon.jobs import Job, Send, Session
 from stepd.daemon.loop import Controller
@@ -187,8 +189,12 @@ class Connection:
             self._controller.metrics.profiled(ok=False)
             return
         self._controller.metrics.profiled(ok=True)
+        strategy = session.strategies.get(profile.strategy_id)
+        shares = shares_of(strategy, session.report.split) if strategy is not None else {}
+        step = of_whole_ops(step, shares)
         session.models.observe(step)
-        session.placements[profile.strategy_id] = {op: seen.device for seen in step.devices for op in seen.ops}
+        where = {op: seen.device for seen in step.devices for op in seen.ops if op not in shares}
+        session.placements[profile.strategy_id] = where
         session.notes = list(dict.fromkeys([*step.notes, *session.notes]))[:20]
         now = session.models.mark()
         since_last = session.at_profile.change_to(session.models) if session.at_profile else NOTHING_KNOWN

@@ -349,7 +349,7 @@ class SplitChoice(google.protobuf.message.Message):
     """joined by a sum instead of a concatenation"""
     @property
     def cut_bytes(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.int]:
-        """an input: bytes that every part gets its share of (0: shared whole)"""
+        """a tensor it reads: bytes shared out (1: size not known; 0: every part needs all; -1: must come in terms of a sum)"""
 
     @property
     def joined_bytes(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.int]:

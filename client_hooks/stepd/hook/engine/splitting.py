@@ -5,15 +5,18 @@ Keeps the facts of the graph, which are computed when a strategy splits first. I
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Collection, Mapping
 
 from stepd.hook.engine.classify import Classes
 from stepd.hook.engine.devices import Devices
 from stepd.hook.engine.graphview import GraphView
 from stepd.hook.engine.mirror import Mirror
-from stepd.hook.model import LiveStrategy, NotHonoured, Split
+from stepd.hook.log import logger as log
+from stepd.hook.model import LiveStrategy, NotHonoured, Split, SplitOffer
 from stepd.hook.rewrite.chosen import BATCH, Chosen, choose
 from stepd.hook.rewrite.facts import Facts
+from stepd.hook.rewrite.offers import offers
 from stepd.hook.rewrite.replicate import Regions, batch_regions
 from stepd.hook.rewrite.shapes import static_shapes
 
@@ -23,6 +26,7 @@ class Splitting:
 
     def __init__(self, mirror: Mirror) -> None:
         self._mirror = mirror
+        self._lock = threading.RLock()
         self._view: GraphView | None = None
         self._facts: Facts | None = None
         self._excluded: frozenset[str] = frozenset()
@@ -43,6 +47,16 @@ class Splitting:
             self._regions = batch_regions(facts, self._excluded)
         return self._regions
 
+    def offered(self, view: GraphView, classes: Classes) -> tuple[SplitOffer, ...]:
+        """What planners may choose from. A graph that a rule trips over has nothing to offer; placement goes on without."""
+        excluded = frozenset(classes.pinned)
+        try:
+            with self._lock:
+                return tuple(offers(self.facts(view), self.regions(view, excluded), excluded))
+        except Exception:
+            log.exception("no splits are offered for this graph")
+            return ()
+
     def resolve(
         self, strategy: LiveStrategy, view: GraphView, classes: Classes, devices: Devices
     ) -> tuple[Mapping[str, Chosen], tuple[NotHonoured, ...]]:
@@ -50,8 +64,9 @@ class Splitting:
         if not strategy.splits and not strategy.replicate:
             return {}, ()
         excluded = frozenset(classes.pinned)
-        facts = self.facts(view)
-        ways = self.regions(view, excluded).ways
+        with self._lock:
+            facts = self.facts(view)
+            ways = self.regions(view, excluded).ways
         splits = {split.op: split for split in (*self._everything(strategy, ways, devices), *strategy.splits)}
         refused = {name: why for name in splits if (why := _obstacle(splits[name], view, classes, devices))}
         chosen, why_not = choose(facts, [split for name, split in splits.items() if name not in refused], ways)

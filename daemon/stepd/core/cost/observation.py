@@ -5,7 +5,8 @@ Whoever parses a trace makes a StepObservation; the cost models consume it. Time
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -50,6 +51,27 @@ class StepObservation:
     step_seconds: float = 0.0
     overhead_seconds: float = 0.0
     notes: tuple[str, ...] = ()
+
+
+def of_whole_ops(step: StepObservation, shares: Mapping[str, Mapping[str, float]]) -> StepObservation:
+    """What a step with split ops says of the whole ops: a part that did a third of the work took a third of the time.
+
+    shares: op to the share that ran on each device ("" for the op's own). Sizes of split ops are left out: they are of parts.
+    """
+    if not shares:
+        return step
+    devices = []
+    for seen in step.devices:
+        own = [shares.get(op, {"": 1.0}) for op in seen.ops]
+        share = np.array([known.get(seen.device, known.get("", 0.0)) for known in own])
+        kept = np.flatnonzero(share > 0.0)  # what remains only joined there, or was cut
+        devices.append(DeviceObservation(seen.device, tuple(seen.ops[k] for k in kept), seen.seconds[kept] / share[kept]))
+    return replace(
+        step,
+        devices=tuple(devices),
+        output_bytes={op: sizes for op, sizes in step.output_bytes.items() if op not in shares},
+        temp_bytes={op: size for op, size in step.temp_bytes.items() if op not in shares},
+    )
 
 
 def share_overlaps(start: Float, end: Float) -> Float:

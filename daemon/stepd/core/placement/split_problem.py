@@ -164,9 +164,12 @@ class _Draft:
             o = int(self.base.edge_output[edge])
             self.dropped.append(edge)
             producer = int(tables.output_op[o])
+            if cut_bytes.get(o, 0) < 0 and not self._hands_on_terms(producer, split):
+                name, source = self.base.problem.op_names[op], self.base.problem.op_names[producer]
+                raise StrategyError(f"op {name!r} cannot be split on {split.axis!r}: {source!r} is not split into terms alike")
             if not cut_bytes.get(o, 0):
                 self.edges.extend((o, part) for part in self.parts[op])
-            elif self._cancels(producer, split):
+            elif cut_bytes[o] < 0 or self._cancels(producer, split):
                 self.cancelled[o] = self.cancelled.get(o, 0) + 1
                 index = int(self.base.prepared.output_index[o])
                 pairs = zip(self.parts[producer], self.parts[op], strict=True)
@@ -192,6 +195,12 @@ class _Draft:
             and shares(other) == shares(split)
             and not self.base.choices[producer, other.axis].adds
         )
+
+    def _hands_on_terms(self, producer: int, split: Split) -> bool:
+        other = self.by_op.get(producer)
+        if other is None or other.axis != split.axis or shares(other) != shares(split):
+            return False
+        return self.base.choices[producer, other.axis].adds
 
     def _cut(self, o: int, nbytes: int, split: Split) -> list[int]:
         """The pieces of output `o`, cut where it is made; two readers that want the same pieces share them."""

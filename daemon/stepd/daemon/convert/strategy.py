@@ -8,7 +8,7 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from stepd.daemon.errors import BadRequestError
-from stepd.v1 import strategy_pb2
+from stepd.v1 import runtime_pb2, strategy_pb2
 
 ORDERS = {
     "auto": strategy_pb2.ORDER_AUTO,
@@ -42,6 +42,9 @@ def from_candidate(problem: Mapping[str, Any], candidate: Mapping[str, Any], fin
         lower_bound_seconds=candidate["lower_bound_seconds"],
         planner=json.dumps({"algorithm": candidate["algorithm"], "busy_fraction": candidate["busy_fraction"]}),
     )
+    devices = problem["devices"]
+    for op, axis, parts, places, weights in candidate.get("splits", ()):
+        strategy.splits.add(op=names[op], axis=axis, parts=parts, device=[devices[k] for k in places], weight=weights)
     return _with_id(strategy)
 
 
@@ -80,6 +83,7 @@ def _from_names(document: Mapping[str, Any], graph_ops: Collection[str], devices
         "placement",
         "priority",
         "splits",
+        "replicate",
         "devices",
         "graph_fingerprint",
         "planner",
@@ -88,7 +92,7 @@ def _from_names(document: Mapping[str, Any], graph_ops: Collection[str], devices
     if unknown:
         raise BadRequestError(f"unknown keys in the strategy: {', '.join(sorted(unknown))}")
     names = {name: k for k, name in enumerate(devices)}
-    strategy = strategy_pb2.Strategy(devices=devices, order=_order(document))
+    strategy = strategy_pb2.Strategy(devices=devices, order=_order(document), replicate=bool(document.get("replicate", False)))
     priority = document.get("priority") or {}
     for op, device in document["placement"].items():
         if op not in graph_ops:
@@ -153,6 +157,7 @@ def _with_id(strategy: strategy_pb2.Strategy) -> strategy_pb2.Strategy:
         list(strategy.priority),
         splits,
         strategy.order,
+        *([True] if strategy.replicate else []),
     ]
     strategy.id = hashlib.sha256(json.dumps(does).encode()).hexdigest()[:16]
     return strategy
@@ -161,6 +166,23 @@ def _with_id(strategy: strategy_pb2.Strategy) -> strategy_pb2.Strategy:
 def placement_of(strategy: strategy_pb2.Strategy) -> dict[str, str]:
     """Device by op."""
     return {op: strategy.devices[k] for op, k in zip(strategy.op, strategy.device, strict=True)}
+
+
+def shares_of(strategy: strategy_pb2.Strategy, offers: Sequence[runtime_pb2.SplitChoice]) -> dict[str, dict[str, float]]:
+    """Of every op that a strategy splits, the share that runs on each device; "" is the op's own device."""
+    shares: dict[str, dict[str, float]] = {}
+    splits: list[tuple[str, int, list[str], list[float]]] = []
+    splits += [(s.op, s.parts, list(s.device), list(s.weight)) for s in strategy.splits]
+    if strategy.replicate:
+        everywhere = list(strategy.devices)
+        splits += [(offer.op, len(everywhere), everywhere, []) for offer in offers if offer.axis == "batch"]
+    for op, parts, devices, weights in splits:
+        total = sum(weights) or parts
+        own = shares.setdefault(op, {})
+        for k in range(parts):
+            device = devices[k] if devices else ""
+            own[device] = own.get(device, 0.0) + (weights[k] if weights else 1.0) / total
+    return shares
 
 
 def priority_of(strategy: strategy_pb2.Strategy) -> dict[str, int]:

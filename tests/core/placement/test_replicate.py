@@ -1,0 +1,117 @@
+"""Data parallelism by splitting: found from the hook's offers, uneven on unequal devices, large layers left whole; what steps
+with split ops teach about whole ones."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from stepd.core.assembly import SessionDevice, Situation, SplitOffer, assemble
+from stepd.core.cost.models import CostModels
+from stepd.core.cost.observation import DeviceObservation, StepObservation, of_whole_ops
+from stepd.core.errors import StrategyError
+from stepd.core.graph import Node
+from stepd.core.placement import replicate
+from stepd.core.placement.registry import PlanOptions
+from stepd.core.placement.split_problem import SplitCosts, split_problem, splittable
+from stepd.core.planning import begin, run
+from stepd.core.problem import SplitChoice
+from stepd.core.strategy import Split
+
+X, W, V, FIRST, SECOND, DW, DV, SUM = range(8)
+
+
+def network(lab, second_device=1.0, large=0):
+    """x, w, v -> first(x, w) -> second(first, v) -> gradients of w and v, summed up in an update."""
+    heavy = {FIRST: 4.0, SECOND: 4.0, DW: 4.0, DV: 4.0}
+    seconds = [[heavy.get(k, 0.01), heavy.get(k, 0.01) * second_device] for k in range(8)]
+    b, v = 1000, large or 1000
+    edges = [(X, FIRST, 0, b), (W, FIRST, 0, 1000), (FIRST, SECOND, 0, b), (V, SECOND, 0, v), (SECOND, DV, 0, b), (FIRST, DV, 0, b),
+             (SECOND, DW, 0, b), (X, DW, 0, b), (DW, SUM, 0, 1000), (DV, SUM, 0, v)]  # fmt: skip
+    links = [(0, 1, 1e6, 0.0), (1, 0, 1e6, 0.0)]
+    problem = lab.make_problem(seconds, edges, links, [10**12] * 2)
+    offers = [(FIRST, (b, 0), b, False), (SECOND, (b, 0), b, False), (DV, (b, b), v, True), (DW, (b, b), 1000, True)]
+    return replace(problem, split_choices=tuple(SplitChoice(op, "batch", 8, cut, (out,), adds) for op, cut, out, adds in offers))
+
+
+def test_two_equal_devices_share_a_step(lab):
+    found = replicate.place(network(lab), PlanOptions())
+    assert len(found.splits) == 4 and {split.devices for split in found.splits} == {(0, 1)}
+    assert all(split.weights == () for split in found.splits)
+    assert found.predicted_step_seconds == pytest.approx(8.0, rel=0.02)
+    assert found.planner["feasible"] and found.planner["parts"] == 2
+
+
+def test_unequal_devices_get_unequal_parts(lab):
+    found = replicate.place(network(lab, second_device=3.0), PlanOptions())
+    assert found.splits[0].weights == (0.75, 0.25)
+    assert found.predicted_step_seconds == pytest.approx(12.0, rel=0.02)
+
+
+def test_a_layer_whose_weights_take_longer_to_send_than_to_compute_stays_whole(lab):
+    found = replicate.place(network(lab, large=20_000_000), PlanOptions())
+    assert {split.op for split in found.splits} == {FIRST, DW}
+    assert found.predicted_step_seconds == pytest.approx(12.0, rel=0.05)
+
+
+def test_without_offers_everything_is_on_one_device(lab):
+    found = replicate.place(replace(network(lab), split_choices=()), PlanOptions())
+    assert found.splits == () and found.planner["parts"] == 0
+    assert found.predicted_step_seconds == pytest.approx(16.0, rel=0.02)
+
+
+def test_terms_of_a_sum_go_from_part_to_part_and_are_added_once(lab):
+    base = network(lab)
+    adds = SplitChoice(SUM, "batch", 8, (-1, -1), (0,), True)
+    problem = replace(base, split_choices=(*base.split_choices, adds))
+    both = [Split(op, "batch", 2, (0, 1)) for op in (DW, DV, SUM)]
+    split = split_problem(splittable(problem), both, SplitCosts())
+    read = {int(split.origin[r]) for part in split.parts[0] for r in _readers(split, part)}
+    assert SUM in read, "a term goes to a part of the sum"
+    with pytest.raises(StrategyError, match="not split into terms alike"):
+        split_problem(splittable(problem), both[1:], SplitCosts())
+
+
+def _readers(split, op):
+    tables = split.prepared.tables
+    for output in range(tables.output_pointer[op], tables.output_pointer[op + 1]):
+        yield from tables.reader[tables.reader_pointer[output] : tables.reader_pointer[output + 1]]
+
+
+D0, D1 = "/job:w/task:0/device:CPU:0", "/job:w/task:1/device:CPU:0"
+NODES = (Node("x", "Placeholder"), Node("a", "MatMul", ("x",)), Node("b", "MatMul", ("a",)), Node("loss", "Sum", ("b",)))
+
+
+def test_a_live_session_is_planned_with_its_splits():
+    models = CostModels()
+    seen = DeviceObservation(D0, ("x", "a", "b", "loss"), np.array([1e-4, 0.5, 0.5, 1e-4]))
+    models.observe(StepObservation((seen,), (), {name: {0: 4096} for name in ("x", "a", "b")}, batch=32))
+    offers = (
+        *(SplitOffer(op, "batch", 32, (1,), (1,)) for op in ("a", "b")),
+        SplitOffer("gone", "batch", 32, (1,), (1,)),
+        SplitOffer("loss", "batch", 32, (1, 1), (4,), True),  # of another graph: it reads two tensors there
+    )
+    devices = (SessionDevice(D0, "CPU", 0), SessionDevice(D1, "CPU", 0))
+    situation = Situation("s", NODES, ("loss",), devices, models, {"a": D0}, splits=offers)
+    problem = assemble(situation).problem
+    assert [(problem.op_names[c.op], c.cut_bytes, c.joined_bytes) for c in problem.split_choices] == [
+        ("a", (4096,), (4096,)),
+        ("b", (4096,), (4096,)),
+    ]
+    told = []
+    run(begin(situation, []), lambda *_: None, told.append)
+    best = told[-1]
+    assert best.algorithm == "replicate" and {problem.op_names[s.op] for s in best.splits} == {"a", "b"}
+    assert best.simulated_seconds == pytest.approx(0.5, rel=0.1)
+
+
+def test_parts_teach_what_the_whole_takes():
+    on0 = DeviceObservation(D0, ("a", "b", "c"), np.array([0.3, 0.1, 1.0]))
+    on1 = DeviceObservation(D1, ("a",), np.array([0.9]))
+    step = StepObservation((on0, on1), output_bytes={"a": {0: 5}, "c": {0: 7}}, temp_bytes={"a": 1})
+    whole = of_whole_ops(step, {"a": {D0: 0.25, D1: 0.75}, "b": {D1: 1.0}})
+    assert whole.devices[0].ops == ("a", "c") and whole.devices[0].seconds == pytest.approx([1.2, 1.0])
+    assert whole.devices[1].seconds == pytest.approx([1.2])
+    assert whole.output_bytes == {"c": {0: 7}} and whole.temp_bytes == {}
