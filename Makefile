@@ -6,7 +6,7 @@ STAMP  := $(VENV)/.installed
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
 export TF_CPP_MIN_LOG_LEVEL ?= 2
 
-.PHONY: demo test lint protos test-fidelity test-versions bench-hook bench-planners bench-switch soak clean help
+.PHONY: demo test lint protos test-fidelity test-versions bench-hook bench-planners bench-switch bench-order soak clean help
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 18
@@ -63,6 +63,11 @@ BENCH ?=
 bench-planners: $(STAMP) ## every algorithm on every problem of the zoo and the workloads (hours; BENCH=--quick for a look)
 	$(BIN)/python tests/benchmarks/build_zoo.py
 	$(BIN)/python tests/benchmarks/bench_planners.py $(BENCH)
+
+bench-order: $(STAMP) ## what enforcing execution order gains where it decides, and costs where it does not
+	$(BIN)/python -m stepd.hook.order.native.build
+	$(BIN)/python tests/benchmarks/bench_order.py
+	$(BIN)/python tests/benchmarks/bench_order.py --workers
 
 bench-switch: $(STAMP) ## what a switch costs at 10k ops
 	$(BIN)/python tests/benchmarks/bench_switch_cost.py --ops 10000

@@ -186,3 +186,23 @@ def test_a_callable_and_a_partial_run_follow_a_switch(hooked: Any) -> None:
             assert session.partial_run(handle, first, {a: k}) == 2.0 * k
             assert session.partial_run(handle, second, {b: k}) == 2.0 * k + 1
             assert call(np.float32(k))[0] == 2.0 * k
+
+
+def test_a_strategy_that_puts_a_variable_where_it_is_leaves_it_there(hooked: Any, two_devices: Any) -> None:
+    """The read of a variable has no device of its own, and runs where the variable is."""
+    listener = hooked()
+    with tf.device("/cpu:1"):
+        v = tf.get_variable("v", initializer=2.0, use_resource=True)
+    doubled, add = v * 2.0, v.assign_add(1.0, read_value=False)
+    with tf.Session(config=two_devices) as session:
+        session.run(v.initializer)
+        session.run(add)
+        (engine,) = listener.engines
+        there = engine.devices()[1].name
+        with engine.lock:
+            copy = engine.switcher().prepare(engine.raw, LiveStrategy("home", {"v": there, "mul/ReadVariableOp": there}), [])
+            engine.switcher().switch(engine.raw, copy, engine.gate, 1.0)
+        assert copy.plan.device_of == {} and engine.switcher().homes.at == {}
+        assert session.run(doubled) == 6.0
+        session.run(add)
+        assert session.run(doubled) == 8.0

@@ -18,6 +18,7 @@ from stepd.hook.engine.classify import Classes
 from stepd.hook.engine.copy import copied_nodes
 from stepd.hook.engine.devices import Devices
 from stepd.hook.engine.graphview import GraphView, split_input
+from stepd.hook.engine.home import home
 from stepd.hook.engine.homes import Homes
 from stepd.hook.engine.kinds import Kind, Route
 from stepd.hook.engine.mirror import Mirror
@@ -139,7 +140,7 @@ class Copy:
 
     def _device(self, view: GraphView, name: str) -> str:
         found = self.plan.device_of.get(name)
-        return found if found or self._devices is None else self._devices.home(view.nodes[name])
+        return found if found or self._devices is None else home(view, self._devices, view.nodes[name])
 
     def _here_names(self) -> dict[str, str]:
         aliases = {name: here for name, (here, _) in self._mirror.aliases.items()}

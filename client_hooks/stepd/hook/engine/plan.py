@@ -11,7 +11,8 @@ from dataclasses import dataclass, field, replace
 from stepd.hook.engine import rules
 from stepd.hook.engine.classify import Classes
 from stepd.hook.engine.devices import Devices
-from stepd.hook.engine.graphview import GraphView
+from stepd.hook.engine.graphview import GraphView, Node
+from stepd.hook.engine.home import home as home_of
 from stepd.hook.model import LiveStrategy, NotHonoured
 from stepd.hook.order.planning import NO_ORDER, OrderPlan
 from stepd.hook.rewrite.chosen import Chosen
@@ -40,7 +41,7 @@ def resolve(strategy: LiveStrategy, view: GraphView, classes: Classes, devices: 
         node = view.nodes.get(name)
         if node is None:
             continue
-        home = devices.home(node)
+        home = home_of(view, devices, node)
         group = classes.group_of.get(name)
         if group is not None:
             wanted = wanted_by_group.setdefault(group, device)
@@ -54,9 +55,15 @@ def resolve(strategy: LiveStrategy, view: GraphView, classes: Classes, devices: 
     for group, device in wanted_by_group.items():
         refused += _place_group(classes.groups[group], device, device_of, view, classes, devices)
     _constants_follow(view, device_of)
+    for name in [name for name, device in device_of.items() if _stays(view, view.nodes[name], device, devices)]:
+        del device_of[name]  # others of its group move to it; a variable does not move to where it is
     variables = {name: device for name, device in device_of.items() if view.nodes[name].op in rules.VARIABLES}
     changed = frozenset(view.descendants(device_of))
     return Plan(strategy, device_of, variables, changed, tuple(refused))
+
+
+def _stays(view: GraphView, node: Node, device: str, devices: Devices) -> bool:
+    return node.op in rules.VARIABLES and home_of(view, devices, node) == device
 
 
 def ordered(plan: Plan, order: OrderPlan, view: GraphView) -> Plan:
@@ -93,7 +100,7 @@ def _place_group(
 ) -> list[NotHonoured]:
     """Put a whole group on one device, or leave the whole group at home."""
     nodes = [view.nodes[name] for name in group]
-    homes = [devices.home(n) for n in nodes]
+    homes = [home_of(view, devices, n) for n in nodes]
     if all(home == device for home in homes):
         return []
     fits = all(n.name not in classes.pinned and device in devices.allowed(n) for n in nodes)

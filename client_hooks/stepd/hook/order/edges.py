@@ -95,10 +95,10 @@ def _edges_of_step(
     if order is None:
         return []
     pool_of = {name: pool for name in order if (pool := pool_of_device.get(device_of[name])) is not None}
-    seconds = {name: s for name in pool_of if (s := _seconds(view, name, wanted)) > 0.0}
+    seconds = _costly(view, pool_of, wanted, device_of)
     plan = schedule(needed, pool_of, seconds, wanted.priority)
     held = conditions(view, order)
-    ends = _ends(view, classes, seconds, wanted, held, device_of)
+    ends = _ends(view, classes, seconds, wanted, held)
     numbers = _with_groups(classes, ends)
     waiting, behind = waits(view, order, needed, device_of), _behind(order, needed, numbers)
     finder = _Finder(view, classes, members, device_of, held, waiting, behind, numbers, ends)
@@ -120,24 +120,30 @@ def _seconds(view: GraphView, name: str, wanted: Wanted) -> float:
     return 1.0 if any(dtype % 100 in ties.FLOATS for dtype in output_types(node.proto)) else 0.0  # the others compute shapes
 
 
+def _costly(view: GraphView, names: Iterable[str], wanted: Wanted, device_of: Mapping[str, str]) -> dict[str, float]:
+    """Seconds of the ops that are worth an order; the others run as soon as they can, and hold nobody up."""
+    found = {name: cost for name in names if (cost := _seconds(view, name, wanted)) > 0.0}
+    if not wanted.seconds:
+        return found
+    total: dict[str, float] = {}
+    for name, cost in found.items():
+        total[device_of[name]] = total.get(device_of[name], 0.0) + cost
+    return {name: cost for name, cost in found.items() if cost >= max(COSTLY_SECONDS, COSTLY_SHARE * total[device_of[name]])}
+
+
 def _ends(
     view: GraphView,
     classes: Classes,
-    seconds: Mapping[str, float],
+    costly: Iterable[str],
     wanted: Wanted,
     held: Mapping[str, Conditions | None],
-    device_of: Mapping[str, str],
 ) -> set[str]:
     """Ops that an edge may begin or end at: costly, of known priority, copied with the step, no state, no functions."""
-    total: dict[str, float] = {}
-    for name, cost in seconds.items():
-        total[device_of[name]] = total.get(device_of[name], 0.0) + cost
     found: set[str] = set()
-    for name, cost in seconds.items():
+    for name in costly:
         node = view.nodes[name]
         if (
             name in wanted.priority
-            and (not wanted.seconds or cost >= max(COSTLY_SECONDS, COSTLY_SHARE * total[device_of[name]]))
             and name not in classes.held
             and held[name] is not None
             and node.op not in rules.CONTROL_FLOW

@@ -12,6 +12,7 @@ from stepd.hook.engine import rules
 from stepd.hook.engine.classify import Classes
 from stepd.hook.engine.devices import Devices
 from stepd.hook.engine.graphview import GraphView, is_stateful
+from stepd.hook.engine.home import home as home_of
 from stepd.hook.model import LiveStrategy, Order
 from stepd.hook.order.edges import Edge, Wanted, order_edges
 from stepd.hook.order.native.library import NOT_BUILT
@@ -66,7 +67,7 @@ class Ordering:
             known = {n: p for n, p in strategy.priority.items() if n in view.nodes and _sorted(view, classes, n)}
             return OrderPlan(way, priority=known, said=f"native: {len(known)} priorities")
         steps = _distinct(kinds)
-        home = {name: moved.get(name) or devices.home(node) for name, node in view.nodes.items()}
+        home = {name: moved.get(name) or home_of(view, devices, node) for name, node in view.nodes.items()}
         wanted = Wanted(strategy.priority, strategy.seconds)
         edges = order_edges(view, classes, steps, wanted, home, self.pools)
         said = f"control: {len(edges)} edges in {len(steps)} step kinds"
