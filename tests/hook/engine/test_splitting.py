@@ -80,7 +80,7 @@ def test_a_split_session_learns_the_same_and_goes_back(hooked: Any, reply: Any, 
 
 def test_what_is_split_can_be_fetched_fed_and_named_in_errors(hooked: Any, reply: Any, two_devices: Any) -> None:
     listener = hooked()
-    x, loss, step = network()
+    x, loss, _ = network()
     graph = tf.get_default_graph()
     first, hidden = graph.get_tensor_by_name("first:0"), graph.get_tensor_by_name("hidden:0")
     wrong = tf.add(tf.linalg.inv(tf.reshape(x, [-1, 2, 2]), name="inverse"), 1.0)

@@ -174,7 +174,20 @@ class Maker:
             self.node("", "Identity", [parts[0]], {"T": dtype}, final)
 
     def _sum(self, final: str, parts: Sequence[str], dtype: int, devices: Sequence[str]) -> None:
-        self.node("", "AddN", parts, {"T": dtype, "N": len(parts)}, final)
+        """A tree of sums: near devices first, the last one here, so that no device receives more than a few terms."""
+        terms = dict(zip(parts, devices, strict=True)) if len(devices) == len(parts) else dict.fromkeys(parts, "")
+        rounds = 0
+        while len(terms) > 2 and len(set(terms.values())) > 1:
+            added: dict[str, str] = {}
+            for k, group in enumerate(_neighbours(terms)):
+                device = terms[group[0]]
+                near = Maker(self._stem, device, self._into)
+                name = near.node(f"sum{rounds}x{k}", "AddN", group, {"T": dtype, "N": len(group)}) if len(group) > 1 else group[0]
+                added[name] = device
+            if len(added) == len(terms):
+                break
+            terms, rounds = added, rounds + 1
+        self.node("", "AddN", list(terms), {"T": dtype, "N": len(terms)}, final)
 
     def _spliced(self, final: str, total: str, like: str, dtype: int, index: int) -> None:
         """`like` with the element `index` of `total`: concatenated from three slices, whatever the length."""
@@ -203,6 +216,24 @@ class Maker:
         wide = {"SrcT": types_pb2.DT_INT64, "DstT": dtype}
         above, below = (self.node(f"{what}-cast", "Cast", [value], wide) for what, value in (("total", total), ("each", size)))
         return self.node("number", "RealDiv", [above, below], {"T": dtype})
+
+
+def _neighbours(terms: Mapping[str, str]) -> list[list[str]]:
+    """Terms that are added in one round: all of one device; else two of one task; else any two."""
+    for place in (lambda device: device, _task, lambda device: ""):
+        groups: dict[str, list[str]] = {}
+        for name, device in terms.items():
+            groups.setdefault(place(device), []).append(name)
+        if len(groups) < len(terms):
+            break
+    one_device = all(len({terms[name] for name in group}) == 1 for group in groups.values())
+    step = len(terms) if one_device else 2
+    return [group[k : k + step] for group in groups.values() for k in range(0, len(group), step)]
+
+
+def _task(device: str) -> str:
+    """What a device's name says of its process."""
+    return device.partition("/device:")[0]
 
 
 _TYPES = frozenset({"T", "Tlen", "Tidx", "Tdim", "SrcT", "DstT", "dtype", "out_type", "Index", "Tpaddings"})

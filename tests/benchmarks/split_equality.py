@@ -1,0 +1,40 @@
+"""Losses of every model of the split tests over many steps, plainly and replicated.
+
+python tests/benchmarks/split_equality.py [--steps 100] [--models lenet ...]
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from pathlib import Path
+
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+sys.path.insert(0, str(Path(__file__).parents[1] / "hook" / "rewrite"))
+
+import numpy as np
+from split_models import MODELS, Data
+from split_training import replicated, train_both
+
+
+def main() -> None:
+    """Print one line a model and type."""
+    parser = argparse.ArgumentParser(description="Losses with ops in parts against losses without.")
+    parser.add_argument("--steps", type=int, default=100)
+    parser.add_argument("--models", nargs="+", default=sorted(MODELS), choices=sorted(MODELS))
+    options = parser.parse_args()
+    for model in options.models:
+        for dtype in (np.float64, np.float32):
+            for late in (False, True):
+                data = Data(dtype, 6, late)
+                data.layers = 2
+                both = train_both(model, data, options.steps, replicated((1.0, 2.0)))
+                size = "late" if late else "static"
+                print(
+                    f"{model:10s} {dtype.__name__} {size:6s} {len(both.chosen):4d} ops in parts, losses differ by {both.difference:.1e}"
+                )
+
+
+if __name__ == "__main__":
+    main()

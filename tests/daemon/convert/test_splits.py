@@ -1,0 +1,35 @@
+"""Splits on their way through the daemon: from an operator's file and a planner's candidate to the wire, and to shares of devices."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+
+from stepd.daemon.convert.strategy import from_candidate, from_json, shares_of
+from stepd.v1 import runtime_pb2
+
+DEVICES = ["/device:CPU:0", "/device:CPU:1"]
+
+
+def test_an_operator_may_ask_for_splits_and_for_data_parallelism():
+    split = {"op": "b", "axis": "1", "parts": 2, "devices": DEVICES, "weights": [1, 3]}
+    given = json.dumps({"placement": {}, "splits": [split]}).encode()
+    strategy = from_json(given, [], ["a", "b"], DEVICES, "print")
+    assert shares_of(strategy, []) == {"b": {DEVICES[0]: 0.25, DEVICES[1]: 0.75}}
+    everywhere = from_json(json.dumps({"placement": {}, "replicate": True}).encode(), [], ["a", "b"], DEVICES, "print")
+    offers = [runtime_pb2.SplitChoice(op="a", axis="batch"), runtime_pb2.SplitChoice(op="b", axis="1")]
+    assert everywhere.replicate and everywhere.id != strategy.id
+    assert shares_of(everywhere, offers) == {"a": dict.fromkeys(DEVICES, 0.5)}
+
+
+def test_a_candidate_is_sent_with_its_splits():
+    problem = {"ops": ["a", "b"], "devices": DEVICES, "pinned": np.array([False, True])}
+    candidate = {"placement": np.array([0, 0]), "priority": np.array([0, 1]), "seconds": 1.0, "peak_bytes": (1, 2),
+                 "lower_bound_seconds": 0.0, "algorithm": "replicate", "busy_fraction": (0.5, 0.5),
+                 "splits": [[0, "batch", 2, [0, 1], []], [1, "1", 2, [], []]]}  # fmt: skip
+    strategy = from_candidate(problem, candidate, "print", "none")
+    assert [(s.op, s.axis, s.parts, list(s.device)) for s in strategy.splits] == [("a", "batch", 2, DEVICES), ("b", "1", 2, [])]
+    assert shares_of(strategy, [])["b"] == {"": 1.0}
+    whole = from_candidate(problem, {**candidate, "splits": []}, "print", "none")
+    assert whole.id != strategy.id
