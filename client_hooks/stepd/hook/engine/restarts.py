@@ -52,6 +52,9 @@ def restart_now(
         successor = _Successor(engine)
         try:
             successor.prepare(strategy, kinds, spare)
+            if seconds:
+                engine.calm()
+            successor.connect()
             waited = _in_a_quiet_moment(engine, successor, seconds)
             copy = successor.switcher.live
             refused = copy.plan.refused if copy else ()
@@ -119,6 +122,8 @@ class _Successor:
         with engine.lock:
             if engine.closed:
                 raise SwitchRefusedError("the session is closed")
+            if engine.debugged:
+                raise SwitchRefusedError("the program debugs the session")
             self._predecessor = engine.raw
             self._before = before = engine.switcher()
             self._view = before.view()
@@ -133,10 +138,7 @@ class _Successor:
         self._replay = Replay(self._raw, mirror, self._view)
         self._replay.advance(owned.draws)
         self._replay.advance(self._inventory().draws)  # what went on since goes on: its executors are there then
-        engine.calm()
-        with engine.lock:
-            self._check_unchanged()
-            self._connect(mirror, before, owned, copy)
+        self._owned = owned
         self.switcher.live = copy
 
     def _begin(self, mirror: Mirror, before: Switcher) -> None:
@@ -146,11 +148,16 @@ class _Successor:
         self.switcher = engine.routing.new_switcher(mirror)
         self.switcher.see_as(before)
 
-    def _connect(self, mirror: Mirror, before: Switcher, owned: Inventory, copy: Copy | None) -> None:
-        """Make the helper ops in both sessions."""
+    def connect(self) -> None:
+        """Make the helper ops in both sessions. Raises what `prepare` raises, and StateChangedError."""
+        with self._engine.lock:
+            self._check_unchanged()
+            self._connect(self._owned, self._before, self.switcher.live)
+
+    def _connect(self, owned: Inventory, before: Switcher, copy: Copy | None) -> None:
         engine, view, builds = self._engine, self._view, before.can_build
         old = Side(engine.raw, engine.mirror, view, before.new_prefix(), builds)
-        new = Side(self._raw, mirror, view, self.switcher.new_prefix(), builds)
+        new = Side(self._raw, self.switcher.mirror, view, self.switcher.new_prefix(), builds)
         readers = readers_of(old, owned, before.homes)
         engine.containers.known.update(containers.of_resource(view.nodes[name].proto) for name in readers)  # they have values
         engine.note_containers()
@@ -158,7 +165,6 @@ class _Successor:
             self._saving = DirectSaving(old, new, readers, engine.state_dir())
         else:
             self._saving = Saving(old, owned, before.homes, engine.state_dir())
-        self._owned = owned
         self._moved = dict(copy.plan.variables) if copy else {}
         self._loading = Loading(new, owned, self._saving.checkpoint, self.switcher.homes, self._moved)
         self._queues: _Queues | None = None

@@ -13,8 +13,11 @@ import threading
 import time
 import weakref
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
+
+from tensorflow.core.protobuf import config_pb2
 
 from stepd.hook.engine import capi, chaos_switches, containers, names, requests
 from stepd.hook.engine.chaos import ChaosMonkey
@@ -72,6 +75,7 @@ class SessionEngine:
         self.routing = Routing(self)
         self.told = Told(self, observer)
         self.closed = False
+        self.debugged = False  # has TensorFlow's debugger watched a run?
         self.ran = False
         self.chaos = ChaosMonkey(settings.chaos, self.session_id) if settings.chaos else None
         self._devices: tuple[SessionDevice, ...] | None = None
@@ -120,6 +124,8 @@ class SessionEngine:
         key = (tuple(fetches), tuple(targets), tuple(feeds))
         kind = self.kinds.by_handles.get(key) or self.kinds.make(key)
         traced = None
+        if options is not None and config_pb2.RunOptions.FromString(capi.buffer_bytes(options)).HasField("debug_options"):
+            self.routing.be_debugged()
         if options is None and metadata is None:
             traced = self.told.wants(kind)
             if traced is not None:
@@ -176,6 +182,8 @@ class SessionEngine:
     def repair(self, error: BaseException) -> None:
         """Have an error, on its way to the program, say of containers what it would say plainly."""
         text = getattr(error, "_message", None)
+        if isinstance(text, str) and names.EXECUTOR in text:
+            names.set_text(error, names.without_executor(text))
         missing = containers.named_in(text) if isinstance(text, str) else set()
         if not missing or not self.routing.switched_ever():
             return
@@ -194,6 +202,11 @@ class SessionEngine:
             pass
         self.told.verify_next_run(None)
         self.told.tell("session_closed")
+
+    def forget(self) -> None:
+        """The program has let go of its session, after `close`: hold nothing of its graph any more."""
+        self.kinds.forget()
+        self.routing.forget()
 
     # -- EnginePort: what the observer asks, on any thread --------------------------------------------------------------
 
@@ -278,10 +291,10 @@ class SessionEngine:
 
     def calm(self) -> None:
         """Wait until a long step has begun: what keeps runs from beginning for a while is then least in the way. Not for ever."""
-        slowest = max((kind.seconds for kind in self.kinds.all() if kind.runs > 1), default=0.0)
+        slowest = max((kind.least for kind in self.kinds.all() if kind.runs > 1), default=0.0)
         if slowest > _LONG_STEP_SECONDS:
             most = min(_STEPS_TO_AWAIT * slowest, self.settings.gate_seconds)
-            self.gate.await_begin(lambda kind: kind.seconds > slowest / 2, most)
+            self.gate.await_begin(lambda kind: kind.runs > 1 and kind.least > slowest / 2, most)
             time.sleep(_BEGIN_SECONDS)
 
 
