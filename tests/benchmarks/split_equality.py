@@ -31,9 +31,8 @@ def main() -> None:
                 data.layers = 2
                 both = train_both(model, data, options.steps, replicated((1.0, 2.0)))
                 size = "late" if late else "static"
-                print(
-                    f"{model:10s} {dtype.__name__} {size:6s} {len(both.chosen):4d} ops in parts, losses differ by {both.difference:.1e}"
-                )
+                what = f"{model:10s} {dtype.__name__} {size:6s} {len(both.chosen):4d} ops in parts"
+                print(f"{what}, losses differ by {both.difference:.1e}", flush=True)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Splits on their way through the daemon: from an operator's file and a planner's candidate to the wire, and to shares of devices."""
+"""Splits on their way through the daemon: from an operator's file and a planner's candidate to the wire, and to shares."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def test_an_operator_may_ask_for_splits_and_for_data_parallelism():
 
 
 def test_a_candidate_is_sent_with_its_splits():
-    problem = {"ops": ["a", "b"], "devices": DEVICES, "pinned": np.array([False, True])}
+    problem = {"ops": ["a", "b"], "devices": DEVICES, "pinned": np.array([False, True]), "seconds": np.ones((2, 2))}
     candidate = {"placement": np.array([0, 0]), "priority": np.array([0, 1]), "seconds": 1.0, "peak_bytes": (1, 2),
                  "lower_bound_seconds": 0.0, "algorithm": "replicate", "busy_fraction": (0.5, 0.5),
                  "splits": [[0, "batch", 2, [0, 1], []], [1, "1", 2, [], []]]}  # fmt: skip

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from stepd.hook.engine.settings import Chaos
 from stepd.hook.model import LiveStrategy, Split, Way
 
 tf = pytest.importorskip("tensorflow.compat.v1")
@@ -19,7 +20,7 @@ def network() -> tuple[Any, Any, Any]:
     v, w = (tf.get_variable(n, initializer=random.randn(*s), use_resource=True) for n, s in (("v", (6, 8)), ("w", (8, 3))))
     hidden = tf.nn.relu(tf.matmul(x, v, name="first"), name="hidden")
     loss = tf.reduce_mean(tf.square(tf.matmul(hidden, w, name="second")), name="loss")
-    return x, loss, tf.train.MomentumOptimizer(0.1, 0.9).minimize(loss, name="train")
+    return x, loss, tf.train.MomentumOptimizer(0.001, 0.9).minimize(loss, name="train")
 
 
 def batches(steps: int) -> list[Any]:
@@ -104,3 +105,14 @@ def test_what_is_split_can_be_fetched_fed_and_named_in_errors(hooked: Any, reply
         assert "stepd" not in caught.value.message and caught.value.op.name == "inverse"
         # Ops added later read what is split.
         assert np.allclose(session.run(tf.reduce_sum(hidden, name="late"), {x: rows}), before[1].sum())
+
+
+def test_chaos_with_splits_trains_the_same(hooked: Any) -> None:
+    expected = plain(12)
+    listener = hooked(chaos=Chaos(2, "in-session", seed=4, devices=3, splits=True))
+    x, loss, step = network()
+    with tf.Session() as session:
+        session.run(tf.global_variables_initializer())
+        got = train(session, x, loss, step, batches(12))
+    assert np.allclose(got, expected, rtol=1e-12, atol=0)
+    assert sum(outcome.splits_in_force > 0 for outcome in listener.switches) >= 2

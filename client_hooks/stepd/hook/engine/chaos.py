@@ -74,4 +74,6 @@ class ChaosMonkey:
             names = [name for members, _ in units for name in members]
             priority = dict(zip(names, self._random.sample(range(len(names)), len(names)), strict=True))
         id_ = f"chaos-{self._random.getrandbits(32):08x}"
-        return LiveStrategy(id_, placement, priority, order=Order.AUTO if priority else Order.NONE, origin="chaos")
+        order = Order.AUTO if priority else Order.NONE
+        replicate = self._chaos.splits and self._random.random() < 0.5
+        return LiveStrategy(id_, placement, priority, order=order, replicate=replicate, origin="chaos")

@@ -24,6 +24,7 @@ class Chaos:
     seed: int = 0
     devices: int = 0
     order: bool = False
+    splits: bool = False  # half of the strategies replicate as well; values are equal up to the order of sums then
 
 
 @dataclass(frozen=True)
@@ -41,7 +42,7 @@ class EngineSettings:
 
 
 def parse_chaos(text: str) -> Chaos | None:
-    """ "switch-every=K,way=in-session|restart|both,seed=S[,devices=N][,order=1]" (any order; "" is None).
+    """ "switch-every=K,way=in-session|restart|both,seed=S[,devices=N][,order=1][,splits=1]" (any order; "" is None).
 
     Raises ValueError that names the part that could not be understood.
     """
@@ -50,18 +51,31 @@ def parse_chaos(text: str) -> Chaos | None:
     values: dict[str, str] = {}
     for part in text.split(","):
         key, equals, value = part.strip().partition("=")
-        if not equals or key not in ("switch-every", "way", "seed", "devices", "order"):
+        if not equals or key not in ("switch-every", "way", "seed", "devices", "order", "splits"):
             raise ValueError(
-                f"STEPD_CHAOS: cannot understand {part.strip()!r}; use switch-every=K, way=W, seed=S, devices=N, order=1"
+                f"STEPD_CHAOS: cannot understand {part.strip()!r}; use switch-every=K, way=W, seed=S, devices=N, order=1, splits=1"
             )
         values[key] = value
     way = values.get("way", "both")
     if way not in ("in-session", "restart", "both"):
         raise ValueError(f"STEPD_CHAOS: way={way!r} is none of in-session, restart, both")
     numbers: dict[str, int] = {}
-    for key, default, least in (("switch-every", "", 1), ("seed", "0", 0), ("devices", "0", 0), ("order", "0", 0)):
+    for key, default, least in (
+        ("switch-every", "", 1),
+        ("seed", "0", 0),
+        ("devices", "0", 0),
+        ("order", "0", 0),
+        ("splits", "0", 0),
+    ):
         given = values.get(key, default)
         if not given.isdecimal() or int(given) < least:
             raise ValueError(f"STEPD_CHAOS: {key}={given!r} is not a whole number of at least {least}")
         numbers[key] = int(given)
-    return Chaos(numbers["switch-every"], way, numbers["seed"], numbers["devices"], numbers["order"] > 0)  # type: ignore[arg-type]
+    return Chaos(
+        numbers["switch-every"],
+        way,  # type: ignore[arg-type]
+        numbers["seed"],
+        numbers["devices"],
+        numbers["order"] > 0,
+        numbers["splits"] > 0,
+    )
