@@ -10,7 +10,8 @@ def program_supervisor(record):
             step = tf.train.get_or_create_global_step()
             train = tf.train.GradientDescentOptimizer(0.1).minimize(tf.reduce_sum(tf.square(w - 3.0)), step)
             tf.summary.scalar("w0", w[0])
-            sv = tf.train.Supervisor(logdir="log", save_model_secs=0, save_summaries_secs=0)
+            writer = tf.summary.FileWriter(f"events{life}")  # files of one second and one folder are one file
+            sv = tf.train.Supervisor(logdir="log", save_model_secs=0, save_summaries_secs=0, summary_writer=writer)
             record.value(f"finalized {life}", tf.get_default_graph().finalized)
             with sv.managed_session() as sess:
                 for k in range(8):
@@ -21,7 +22,7 @@ def program_supervisor(record):
                 sv.request_stop()
             record.checkpoint(f"saved {life}", tf.train.latest_checkpoint("log"))
             record.graph(f"graph {life}")
-    record.events("events", "log")
+        record.events(f"events {life}", f"events{life}")
 
 
 def program_manager(record):

@@ -171,6 +171,7 @@ def _forget(owner: int, _: Any) -> None:
     engine = _owners.pop(owner, None)
     if engine is not None:
         engine.close()
+        engine.forget()
         _dismiss(engine)
     if not _owners and not _installed:
         _remove_patches()

@@ -94,6 +94,13 @@ class Kinds:
             runs[kind.step] += kind.runs
         return History(runs, frozenset(self.uncertain))
 
+    def forget(self) -> None:
+        """The program's session is gone: hold nothing of its graph any more."""
+        for kind in self.all():
+            kind.fetches = kind.targets = kind.feeds = ()
+            kind.route = None
+        self.by_handles.clear()
+
     def all(self) -> list[Kind]:
         return list(self.by_handles.values())
 

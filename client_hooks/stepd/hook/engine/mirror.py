@@ -6,6 +6,7 @@ later changes to it have as little effect as they would have there. The mirror m
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable, Collection, Iterable
 from typing import Any
 
@@ -29,7 +30,8 @@ class Mirror:
     """One session's copy of the user's graph. Not thread-safe: call it under the graph's session lock."""
 
     def __init__(self, user_graph: Any, placer: WorkerPlacer | None = None) -> None:
-        self.user_graph = user_graph
+        # Weakly: the session holds its graph, and both go when the program lets go of them.
+        self._user_graph = weakref.ref(user_graph)
         self.placer = placer
         self.graph = capi.Graph()
         self.version = 0
@@ -40,6 +42,14 @@ class Mirror:
         self._scopes: set[str] | None = None
         self._names: set[str] = set()
 
+    @property
+    def user_graph(self) -> Any:
+        """The program's graph. Raises RuntimeError when the program has dropped it."""
+        graph = self._user_graph()
+        if graph is None:
+            raise RuntimeError("the program has dropped the session's graph")
+        return graph
+
     def stale(self) -> bool:
         """Has the user added ops since the last `sync`?"""
         return bool(self.user_graph.version != self.version)
@@ -48,6 +58,8 @@ class Mirror:
         """Copy what the user added. Raises what TensorFlow raises on import; the mirror is then as before."""
         version = self.user_graph.version
         operations = self.user_graph.get_operations()
+        for operation in operations[self._count :]:
+            names.avoid(operation.name)
         if self._count == 0 and not any(names.is_taken(operation.name) for operation in operations):
             capi.import_graph_def(self.graph, self._placed(capi.graph_bytes(self.user_graph)))
             self._names.update(operation.name for operation in operations)
@@ -111,7 +123,7 @@ class Mirror:
             self.aliases[name] = (here, operation)
 
     def _avoid_collisions(self, delta: graph_pb2.GraphDef) -> dict[str, str]:
-        """Rename new nodes named like a scope that exists, which the importer refuses ("v" after "v/part_0"), or like the hook's own."""
+        """Rename new nodes named like an existing scope (the importer refuses "v" after "v/part_0"), or like one of our own."""
         if self._scopes is None:
             self._scopes = {scope for name in self._names for scope in scopes_of(name)}
         return self._rename(delta, {n.name for n in delta.node if n.name in self._scopes or names.is_taken(n.name)})

@@ -8,12 +8,26 @@ from typing import Any
 # Helper ops live under "stepd_<number>/", the copy of an op is called "<its name>-stepd_<number>", what a split op becomes
 # "<its name>-stepd_<number>-<words>".
 _OWN = re.compile(r"stepd_\d+/.*|.*-stepd_\d+(?:-[a-z][a-z0-9]*)*", re.DOTALL)
-_MARK = re.compile(r"stepd_\d+/|-stepd_\d+(?:-[a-z][a-z0-9]*)*")
+_MARK = re.compile(r"stepd_(\d+)/|-stepd_(\d+)(?:-[a-z][a-z0-9]*)*")
+# Numbers that the program's own names use.
+_foreign: set[str] = set()
+EXECUTOR = "STEPD_PRIORITY"
 _ALIAS = re.compile(r"stepd_alias_(\d+)")
 
 
 def prefix(number: int) -> str:
     return f"stepd_{number}"
+
+
+def avoid(name: str) -> None:
+    """A user's op is called `name`: what in it looks like the hook's own stays in texts, and is not used from now on."""
+    if "stepd_" in name:
+        _foreign.update(number for found in _MARK.finditer(name) for number in found.groups() if number)
+
+
+def is_free(number: int) -> bool:
+    """May the hook use `number`?"""
+    return str(number) not in _foreign
 
 
 def copy_name(name: str, mark: str) -> str:
@@ -46,7 +60,7 @@ def user_text(text: str, aliases: dict[str, str]) -> str:
     for here, name in aliases.items():
         if is_taken(name):
             text = re.sub(rf"(?:stepd_\d+/)?{re.escape(name)}(?:-stepd_\d+)?(?![\w/-])", here, text)
-    text = _MARK.sub("", text)
+    text = _MARK.sub(lambda found: found[0] if (found[1] or found[2]) in _foreign else "", text)
     return _ALIAS.sub(lambda found: aliases.get(found.group(0), found.group(0)), text)
 
 
@@ -56,6 +70,9 @@ def holds_own(data: bytes) -> bool:
 
 def repair_error(error: Any, aliases: dict[str, str], cluster: Any = None) -> None:
     """Give a TensorFlow OpError, not yet seen by the program, the text that one device and the user's names would give."""
+    if isinstance(error, UnicodeDecodeError):
+        _repair_undecodable(error, aliases)
+        return
     message = getattr(error, "_message", None)
     if not isinstance(message, (str, bytes)):
         return
@@ -65,11 +82,27 @@ def repair_error(error: Any, aliases: dict[str, str], cluster: Any = None) -> No
     set_text(error, user_text(one_error(text), aliases))
 
 
+def _repair_undecodable(error: UnicodeDecodeError, aliases: dict[str, str]) -> None:
+    """TensorFlow met an error whose text, which quotes the program's data, is no text: Python says at which byte."""
+    text = error.object.decode("utf-8", "surrogateescape")
+    data = user_text(one_error(text), aliases).encode("utf-8", "surrogateescape")
+    try:
+        data.decode("utf-8")
+    except UnicodeDecodeError as plain:
+        error.object, error.start, error.end = data, plain.start, plain.end
+        error.args = plain.args
+
+
 def set_text(error: Any, text: str) -> None:
     """Give a TensorFlow OpError another text."""
     message = error._message
     error._message = text
     error.args = tuple(text if a == message else a for a in error.args)
+
+
+def without_executor(text: str) -> str:
+    """A list of TensorFlow's executors without the hook's own."""
+    return text.replace(f"{EXECUTOR}, ", "").replace(f", {EXECUTOR}", "")
 
 
 def one_error(text: str) -> str:

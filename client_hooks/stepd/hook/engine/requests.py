@@ -119,6 +119,7 @@ def _switch_in_session(engine: SessionEngine, strategy: LiveStrategy, why: str) 
 def _prepare(engine: SessionEngine, strategy: LiveStrategy) -> Copy:
     with engine.lock:
         _check_open(engine)
+        _check_not_debugged(engine)
         switcher, raw = engine.switcher(), engine.raw
     return switcher.prepare(raw, strategy, active(engine), engine.calm)
 
@@ -174,6 +175,12 @@ def roll_back(engine: SessionEngine, reason: str, done: Done) -> None:
 def _check_open(engine: SessionEngine) -> None:
     if engine.closed:
         raise SwitchRefusedError("the session is closed")
+
+
+def _check_not_debugged(engine: SessionEngine) -> None:
+    """Raise SwitchRefusedError when the program debugs the session."""
+    if engine.debugged:
+        raise SwitchRefusedError("the program debugs the session, by the names of its ops")
 
 
 def active(engine: SessionEngine) -> list[Kind]:

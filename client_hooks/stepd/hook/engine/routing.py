@@ -75,6 +75,10 @@ class Routing:
         self._next_epoch()
         switcher.attach(self._next_epoch, self._engine.lock, self._engine.build)
 
+    def forget(self) -> None:
+        """The session is gone: what was in force, and what it holds of the program's graph, goes as well."""
+        self._switcher = None
+
     def _next_epoch(self) -> None:
         """What is in force has changed; called while the runs that this concerns are held back."""
         self.epoch += 1
@@ -144,15 +148,27 @@ class Routing:
         if not before and type(error).__name__ != "ResourceExhaustedError":
             return False
         failed = engine.strategy_id
-
-        def go_back() -> SwitchOutcome:
-            with engine.lock:
-                return requests.switch_now(engine, self.switcher(), None, [])
-
-        outcome = unbroken(go_back)
+        outcome = self._go_home()
         if outcome.ok:
             engine.told.tell("strategy_failed", failed, text.partition("\n")[0])
         return before and outcome.ok
+
+    def be_debugged(self) -> None:
+        """TensorFlow's debugger watches ops by their names: from now on only the program's own run."""
+        engine = self._engine
+        if engine.debugged:
+            return
+        engine.debugged = True
+        failed = engine.strategy_id
+        if self._switcher is not None and self._switcher.live is not None and self._go_home().ok and failed:
+            engine.told.tell("strategy_failed", failed, "the program began to debug the session")
+
+    def _go_home(self) -> SwitchOutcome:
+        def go_back() -> SwitchOutcome:
+            with self._engine.lock:
+                return requests.switch_now(self._engine, self.switcher(), None, [])
+
+        return unbroken(go_back)
 
     def user_names(self) -> dict[str, str]:
         """The mirror's name -> the user's, for ops that had to be renamed."""

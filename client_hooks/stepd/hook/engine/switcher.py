@@ -262,7 +262,7 @@ class Switcher:
         self._on_switch()
 
     def new_prefix(self) -> str:
-        return names.prefix(next(self._numbers))
+        return names.prefix(next(number for number in self._numbers if names.is_free(number)))
 
     # -- routing ------------------------------------------------------------------------------------------------------
 

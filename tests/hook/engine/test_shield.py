@@ -1,0 +1,55 @@
+"""Work that a signal handler's exception cannot break off."""
+
+from __future__ import annotations
+
+import signal
+import threading
+
+import pytest
+
+from stepd.hook.engine.shield import unbroken
+
+
+class HandlerError(Exception):
+    """What the handler raises."""
+
+
+@pytest.fixture
+def handler() -> object:
+    def raise_it(*_: object) -> None:
+        raise HandlerError
+
+    before = signal.signal(signal.SIGUSR1, raise_it)
+    yield
+    signal.signal(signal.SIGUSR1, before)
+
+
+def test_work_is_whole_and_then_the_interrupt_comes(handler: object) -> None:
+    main = threading.main_thread().ident
+    assert main is not None
+    done = []
+
+    def work() -> str:
+        for k in range(3):
+            signal.pthread_kill(main, signal.SIGUSR1)
+            done.append(k)
+        return "result"
+
+    with pytest.raises(HandlerError):
+        unbroken(work)
+    assert done == [0, 1, 2]
+
+
+def test_result_and_error_are_the_works_own() -> None:
+    assert unbroken(lambda: 7) == 7
+    with pytest.raises(ZeroDivisionError):
+        unbroken(lambda: 1 // 0)
+
+
+def test_other_threads_do_it_themselves() -> None:
+    seen = []
+    thread = threading.Thread(target=lambda: seen.append(unbroken(threading.get_ident)))
+    thread.start()
+    ident = thread.ident
+    thread.join()
+    assert seen == [ident]
