@@ -58,17 +58,21 @@ def weights(seed: int, *shape: int) -> Any:
 
 
 def fan(tf: Any) -> tuple[Any, dict[Any, Any]]:
-    """On device 0 an op that a chain on device 1 waits for, among others that nobody waits for."""
+    """On device 0 an op that a long chain on device 1 waits for, among short chains that nobody waits for."""
     n = 640
     x = tf.placeholder(tf.float32, [n, n], name="x")
+
+    def product(value: Any, seed: int, name: str) -> Any:
+        return tf.matmul(value, tf.constant(weights(seed, n, n)), name=name)
+
     with tf.device("/cpu:0"):
-        ops = [tf.matmul(x, tf.constant(weights(k, n, n)), name=f"free{k}") for k in range(4)]
-        urgent = tf.matmul(x, tf.constant(weights(98, n, n)), name="urgent")
-        ops += [tf.matmul(x, tf.constant(weights(50 + k, n, n)), name=f"more{k}") for k in range(4)]
+        ops = [product(product(x, k, f"first{k}"), 20 + k, f"second{k}") for k in range(3)]
+        urgent = product(x, 98, "urgent")
+        ops += [product(product(x, k, f"first{k}"), 20 + k, f"second{k}") for k in range(3, 6)]
         ends = [tf.reduce_mean(op) for op in ops]
     with tf.device("/cpu:1"):
-        for k in range(8):
-            urgent = tf.matmul(urgent, tf.constant(weights(100 + k, n, n)), name=f"chain{k}")
+        for k in range(10):
+            urgent = product(urgent, 100 + k, f"chain{k}")
         ends.append(tf.reduce_mean(urgent))
     return ends, {x: weights(0, n, n)}
 
@@ -189,14 +193,17 @@ def measure(step: Callable[[], Any], seconds: float) -> float:
     return statistics.median(times)
 
 
-def run_case(tf: Any, watcher: Watcher, name: str, rounds: int, seconds: float, ways: tuple[str, ...]) -> dict[str, Any]:
+def run_case(
+    tf: Any, watcher: Watcher, name: str, rounds: int, seconds: float, ways: tuple[str, ...], workers: bool
+) -> dict[str, Any]:
     from stepd.hook.model import LiveStrategy, Order
 
     with tf.Graph().as_default():
         fetches, feed = CASES[name](tf)
-        config = tf.ConfigProto(
-            device_count={"CPU": 2}, inter_op_parallelism_threads=2, intra_op_parallelism_threads=1, use_per_session_threads=True
-        )
+        config = None
+        if not workers:
+            threads = {"inter_op_parallelism_threads": 2, "intra_op_parallelism_threads": 1, "use_per_session_threads": True}
+            config = tf.ConfigProto(device_count={"CPU": 2}, **threads)
         with tf.Session(config=config) as session:
             session.run(tf.global_variables_initializer())
 
@@ -268,7 +275,8 @@ def main() -> int:
         cluster = local_devices.local_cluster if args.workers else None
         with tempfile.TemporaryDirectory() as folder:
             install(watcher, EngineSettings(order=Order.AUTO, state_dir=Path(folder), local_cluster=cluster))
-            found = {name: run_case(tf, watcher, name, args.rounds, args.seconds, ways) for name in args.cases.split(",")}
+            cases = args.cases.split(",")
+            found = {name: run_case(tf, watcher, name, args.rounds, args.seconds, ways, args.workers) for name in cases}
         print(json.dumps({"workers": args.workers, "rounds": args.rounds, "cases": found}, indent=1))
     finally:
         if companions is not None:
