@@ -17,6 +17,7 @@ from stepd.hook.rewrite.chosen import bounds_of, choose
 from stepd.hook.rewrite.emit import split_nodes
 from stepd.hook.rewrite.facts import Facts
 from stepd.hook.rewrite.nodes import Maker
+from stepd.hook.rewrite.reads import Reads
 from stepd.hook.rewrite.replicate import batch_regions
 from stepd.hook.rewrite.slots import Held
 
@@ -172,3 +173,18 @@ def test_terms_of_many_devices_are_added_as_a_tree_near_ones_first() -> None:
     assert list(by_name["w-sum0x0"].input) == ["p0", "p4"], "one device's terms first"
     assert list(by_name["w-sum1x1"].input) == ["p2", "p3"] and "task:1" in by_name["w-sum1x1"].device
     assert max(len(node.input) for node in made) == 2
+
+
+def test_equal_reads_of_a_variable_are_sent_once_unless_a_write_may_come_between() -> None:
+    with tf.Graph().as_default() as graph:
+        v, u = (tf.get_variable(n, initializer=np.eye(4), use_resource=True) for n in "vu")
+        x = tf.placeholder(tf.float64, [4, 4])
+        first, second = v.read_value(), v.read_value()
+        v.assign_add(tf.matmul(tf.matmul(x, first), second))
+        one, other = u.read_value(), u.read_value()
+        with tf.control_dependencies([max(one, other, key=lambda t: t.name)]):
+            u.assign_add(x)
+    reads = Reads(facts_of(graph).view)
+    nodes = [t.op.inputs[0].op.name if t.op.type == "Identity" else t.op.name for t in (first, second, one, other)]
+    assert reads.one_for(nodes[0]) == reads.one_for(nodes[1])
+    assert reads.one_for(nodes[2]) != reads.one_for(nodes[3]), "one is read before the write, the other at any time"

@@ -19,6 +19,7 @@ from stepd.hook.rewrite import table
 from stepd.hook.rewrite.chosen import Chosen
 from stepd.hook.rewrite.facts import Facts
 from stepd.hook.rewrite.nodes import Maker
+from stepd.hook.rewrite.reads import Reads
 from stepd.hook.rewrite.slots import Held
 
 NodeDef = node_def_pb2.NodeDef
@@ -55,6 +56,7 @@ class _Rewriting:
         device_of: Callable[[str], str],
     ) -> None:
         self._facts = facts
+        self._reads = Reads(facts.view)
         self._mark = mark
         self._copied = copied
         self._chosen = {name: c for name, c in chosen.items() if name in copied}
@@ -179,7 +181,10 @@ class _Rewriting:
         return self._parts[key]
 
     def _whole_at(self, source: str, index: int, device: str) -> str:
-        """A whole tensor for a part; small constants are made where they are needed."""
+        """A whole tensor for a part; small constants are made where they are needed, equal reads of a variable sent once."""
+        one = self._reads.one_for(source)
+        if (one, index) in self._text:
+            source = one
         node = self._facts.view.nodes[source]
         own = self._facts.constant(source) if node.op == "Const" else None
         if own is None or own.nbytes > _LARGEST_CONSTANT or not device or own.dtype.kind in "OSU":
