@@ -35,6 +35,12 @@ def inner(function: F) -> F:
     return _compiled(function, _nrt=False, no_cpython_wrapper=True)
 
 
+def inlined(function: F) -> F:
+    """As `inner`, its code put into every caller. A call hands over each field of each array of its tuples, hundreds of values:
+    in the innermost loops that costs more than the work. For functions that are small or called from one or two places."""
+    return _compiled(function, _nrt=False, no_cpython_wrapper=True, forceinline=True)
+
+
 def compilations(function: Callable[..., Any]) -> int:
     """How often this process had to compile `function` since the cache did not have it; 0 with the compiler off."""
     stats = getattr(function, "stats", None)

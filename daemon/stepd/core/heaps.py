@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from stepd.core.compiled import inner
+from stepd.core.compiled import inlined
 from stepd.core.problem import Float, Index
 
 
-@inner
+@inlined
 def push(keys: Any, base: int, size: int, key: int) -> None:
     """Add `key` to the heap of `size` keys that starts at keys[base]."""
     at = size
@@ -21,7 +21,7 @@ def push(keys: Any, base: int, size: int, key: int) -> None:
     keys[base + at] = key
 
 
-@inner
+@inlined
 def pop(keys: Any, base: int, size: int) -> int:
     """Take the smallest key out of the heap of `size` keys that starts at keys[base]."""
     top = keys[base]
@@ -43,7 +43,7 @@ def pop(keys: Any, base: int, size: int) -> int:
     return top  # type: ignore[no-any-return]
 
 
-@inner
+@inlined
 def push_timed(times: Float, items: Index, size: int, time: float, item: int) -> None:
     """Add (time, item) to a heap of `size` entries."""
     at = size
@@ -58,7 +58,7 @@ def push_timed(times: Float, items: Index, size: int, time: float, item: int) ->
     items[at] = item
 
 
-@inner
+@inlined
 def pop_timed(times: Float, items: Index, size: int) -> int:
     """Take the earliest entry out of a heap of `size` entries; returns its item."""
     top = items[0]

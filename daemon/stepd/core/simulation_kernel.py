@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from stepd.core.compiled import inner, kernel, lean
+from stepd.core.compiled import inlined, kernel, lean
 from stepd.core.heaps import pop, pop_timed, push, push_timed
 from stepd.core.prepared import Tables
 from stepd.core.problem import Float, Index, Int
@@ -129,7 +129,7 @@ def run_step(
             _arrive(tables, state, placement, priority, item, now, track_memory)
 
 
-@inner
+@inlined
 def _handle(state: State, device: int, seconds: float, now: float) -> None:
     """The device sends or receives for `seconds`, after the op that it runs and before the next."""
     if seconds > 0.0:
@@ -140,7 +140,7 @@ def _handle(state: State, device: int, seconds: float, now: float) -> None:
         state.busy[device] += seconds
 
 
-@inner
+@inlined
 def _reset(tables: Tables, state: State, placement: Index, priority: Index) -> None:
     n, d = tables.seconds.shape
     for device in range(d):
@@ -170,19 +170,18 @@ def _reset(tables: Tables, state: State, placement: Index, priority: Index) -> N
         state.peak[device] = state.memory[device]
         if device > 0:
             state.ready_base[device] += state.ready_base[device - 1]
-    for rank in range(n):
-        op = state.op_of[rank]
+    for op in range(n):
         if state.missing[op] == 0:
-            _make_ready(state, placement[op], rank)
+            _make_ready(state, placement[op], priority[op])
 
 
-@inner
+@inlined
 def _make_ready(state: State, device: int, rank: int) -> None:
     push(state.ready, state.ready_base[device], state.ready_size[device], rank)
     state.ready_size[device] += 1
 
 
-@inner
+@inlined
 def _next_time(state: State, now: float) -> float:
     soonest = np.inf
     for device in range(len(state.ends)):
@@ -194,16 +193,19 @@ def _next_time(state: State, now: float) -> float:
     return soonest
 
 
-@inner
+@inlined
 def _end_ops(tables: Tables, state: State, placement: Index, priority: Index, now: float, track_memory: bool) -> int:
     """Apply the ops that end now, the lowest priority number first; returns how many there were."""
     ended = 0
-    while True:
+    left = 1
+    while left > 0:
         first = -1
         best = 0
+        left = -1  # besides the one that is found
         for device in range(len(state.ends)):
             if state.ends[device] == now:
                 rank = priority[state.running[device]]
+                left += 1
                 if first < 0 or rank < best:
                     first = device
                     best = rank
@@ -218,9 +220,10 @@ def _end_ops(tables: Tables, state: State, placement: Index, priority: Index, no
         state.memory[first] -= tables.temp[op]
         if track_memory:
             _release_inputs(tables, state, placement, op, first)
+    return ended
 
 
-@inner
+@inlined
 def _send_outputs(
     tables: Tables,
     state: State,
@@ -236,23 +239,26 @@ def _send_outputs(
     first, last = tables.output_pointer[op], tables.output_pointer[op + 1]
     remote = False
     for output in range(first, last):
-        row = (output - first) * d
-        for k in range(tables.reader_pointer[output], tables.reader_pointer[output + 1]):
+        here = 0
+        begin, end = tables.reader_pointer[output], tables.reader_pointer[output + 1]
+        for k in range(begin, end):
             reader = tables.reader[k]
-            device = placement[reader]
-            state.waits[row + device] += 1
-            if device == home:
+            if placement[reader] == home:
+                here += 1
                 state.missing[reader] -= 1
                 if state.missing[reader] == 0:
-                    _make_ready(state, device, priority[reader])
-            else:
-                remote = True
+                    _make_ready(state, home, priority[reader])
+        remote |= here < end - begin
         if track_memory:
-            state.readers_left[output] = state.waits[row + home]
+            state.readers_left[output] = here
             state.memory[home] += tables.output_bytes[output]
-        state.waits[row + home] = 0
     if not remote:
         return
+    for output in range(first, last):
+        row = (output - first) * d
+        for k in range(tables.reader_pointer[output], tables.reader_pointer[output + 1]):
+            state.waits[row + placement[tables.reader[k]]] += 1
+        state.waits[row + home] = 0
     for device in range(d):
         for output in range(first, last):
             readers = state.waits[(output - first) * d + device]
@@ -264,7 +270,7 @@ def _send_outputs(
                     state.remote_left[output * d + device] = readers
 
 
-@inner
+@inlined
 def _reserve(tables: Tables, state: State, output: int, src: int, dst: int, now: float) -> None:
     """Reserve every link of the route from when the last of them is free."""
     pair = src * len(state.ready_base) + dst
@@ -287,7 +293,7 @@ def _reserve(tables: Tables, state: State, output: int, src: int, dst: int, now:
     state.counters[1] += 1
 
 
-@inner
+@inlined
 def _arrive(tables: Tables, state: State, placement: Index, priority: Index, item: int, now: float, track_memory: bool) -> None:
     """The output is on the destination now: readers there go on, and the source may drop its copy."""
     output, device = state.transfer_output[item], state.transfer_device[item]
@@ -306,7 +312,7 @@ def _arrive(tables: Tables, state: State, placement: Index, priority: Index, ite
             state.memory[home] -= tables.output_bytes[output]
 
 
-@inner
+@inlined
 def _release_inputs(tables: Tables, state: State, placement: Index, op: int, device: int) -> None:
     """The op has ended on `device`: inputs of which it was the last reader there take no memory any more."""
     d = len(state.ready_base)

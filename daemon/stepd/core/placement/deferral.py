@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from stepd.core.compiled import inner, kernel
+from stepd.core.compiled import inlined, inner, kernel
 from stepd.core.placement.partial_schedule import (
     Limits,
     Mask,
@@ -58,7 +58,7 @@ def deferrable(tables: Tables, fraction: float) -> Mask:
     return deferred
 
 
-@inner
+@inlined
 def any_unplaced_input(tables: Tables, state: Partial, op: int) -> bool:
     """Whether a deferred producer of `op` waits for it."""
     for i in range(tables.input_pointer[op], tables.input_pointer[op + 1]):

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from stepd.core.compiled import inner, kernel
+from stepd.core.compiled import inlined, inner, kernel
 from stepd.core.placement.deferral import any_unplaced_input, bring_inputs, settle_inputs
 from stepd.core.placement.partial_schedule import (
     Limits,
@@ -54,7 +54,7 @@ def list_schedule(tables: Tables, limits: Limits, rules: Rules, plan: Plan) -> P
     return state
 
 
-@inner
+@inlined
 def _place_all(
     tables: Tables,
     limits: Limits,

@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from stepd.core.compiled import inner, kernel
+from stepd.core.compiled import inlined, inner, kernel
 from stepd.core.placement.timeline import Timelines, earliest, earliest_on_all, new_timelines, take
 from stepd.core.prepared import Prepared, Tables
 from stepd.core.problem import Float, Index, Int
@@ -100,7 +100,7 @@ def new_partial(tables: Tables, limits: Limits, rules: Rules) -> Partial:
     )
 
 
-@inner
+@inlined
 def can_run(tables: Tables, limits: Limits, state: Partial, op: int, device: int) -> bool:
     """Whether kernels and the colocation group of `op` allow `device`."""
     group = tables.group[op]
@@ -109,7 +109,7 @@ def can_run(tables: Tables, limits: Limits, state: Partial, op: int, device: int
     return bool(limits.group_seconds[group, device] < np.inf)
 
 
-@inner
+@inlined
 def inputs_on(tables: Tables, rules: Rules, state: Partial, op: int, device: int) -> tuple[float, float]:
     """When all inputs of `op` could be on `device`, and the bytes that would come.
 
@@ -149,7 +149,7 @@ def inputs_on(tables: Tables, rules: Rules, state: Partial, op: int, device: int
     return ready, incoming
 
 
-@inner
+@inlined
 def start_on(tables: Tables, rules: Rules, state: Partial, op: int, device: int, ready: float) -> float:
     """EST (FastT section 5.1): the earliest start of `op` on `device` when its inputs are there at `ready`."""
     if ready == np.inf:
@@ -157,7 +157,7 @@ def start_on(tables: Tables, rules: Rules, state: Partial, op: int, device: int,
     return earliest(state.busy, device, ready, tables.seconds[op, device], rules.insertion)
 
 
-@inner
+@inlined
 def output_bytes(tables: Tables, op: int) -> float:
     """Bytes of all outputs of `op` that have readers."""
     total = 0.0
@@ -166,7 +166,7 @@ def output_bytes(tables: Tables, op: int) -> float:
     return total
 
 
-@inner
+@inlined
 def fits(tables: Tables, limits: Limits, state: Partial, op: int, device: int, incoming: float) -> bool:
     """Whether `op`, with `incoming` bytes of inputs, keeps the memory of `device`; a group counts whole with its first op."""
     group = tables.group[op]
@@ -226,7 +226,7 @@ def place(tables: Tables, limits: Limits, rules: Rules, state: Partial, op: int,
     _account(tables, limits, state, op, device, incoming)
 
 
-@inner
+@inlined
 def _send(tables: Tables, rules: Rules, state: Partial, o: int, device: int) -> None:
     producer = tables.output_op[o]
     source = state.placement[producer]
@@ -242,7 +242,7 @@ def _send(tables: Tables, rules: Rules, state: Partial, o: int, device: int) -> 
     state.arrival[o, device] = begin + min(seconds, 1e9)
 
 
-@inner
+@inlined
 def _account(tables: Tables, limits: Limits, state: Partial, op: int, device: int, incoming: float) -> None:
     group = tables.group[op]
     if state.group_device[group] < 0:

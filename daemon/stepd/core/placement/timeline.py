@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from stepd.core.compiled import inner, kernel, lean
+from stepd.core.compiled import inlined, kernel, lean
 from stepd.core.problem import Float, Index, Int
 
 
@@ -37,7 +37,7 @@ def new_timelines(resources: int, gaps: int, tiny: float) -> Timelines:
     return Timelines(starts, ends, count, tiny)
 
 
-@inner
+@inlined
 def first_gap(lines: Timelines, row: int, ready: float, duration: float) -> int:
     """Index of the first gap of `row` that holds `duration` from `ready` on; there always is one."""
     last: int = lines.used[row] - 1
@@ -106,7 +106,7 @@ def take(lines: Timelines, row: int, start: float, duration: float) -> None:
         lines.used[row] -= 1
 
 
-@inner
+@inlined
 def _split(lines: Timelines, row: int, gap: int, start: float, end: float) -> None:
     count = lines.used[row]
     if count == lines.starts.shape[1]:  # full: forget the oldest gap
@@ -125,7 +125,7 @@ def _split(lines: Timelines, row: int, gap: int, start: float, end: float) -> No
     lines.used[row] = count + 1
 
 
-@inner
+@inlined
 def _shift(lines: Timelines, row: int, target: int, source: int) -> None:
     """Move the gaps from `source` on to `target` < source."""
     for i in range(source, lines.used[row]):

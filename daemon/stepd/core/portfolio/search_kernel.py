@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from stepd.core.compiled import inner, kernel
+from stepd.core.compiled import inlined, inner, kernel
 from stepd.core.placement.rng import Rng, below, uniform
 from stepd.core.prepared import Tables
 from stepd.core.problem import Float, Index
@@ -41,7 +41,7 @@ class Point(NamedTuple):
     overflow: float  # share of the devices' memory that is missing
 
 
-@inner
+@inlined
 def upward_ranks(tables: Tables, placement: Index, weight: float, rank: Float) -> None:
     """Longest way to the end of the step, transfers weighted; fills rank [n] seconds."""
     n = len(rank)
@@ -92,7 +92,7 @@ def order_by(tables: Tables, keys: Float) -> Index:
     return priority
 
 
-@inner
+@inlined
 def overflow_of(tables: Tables, state: State) -> float:
     """How much of the devices' memory is missing, as a share of each, summed."""
     missing = 0.0
@@ -102,7 +102,7 @@ def overflow_of(tables: Tables, state: State) -> float:
     return missing
 
 
-@inner
+@inlined
 def penalised(seconds: float, overflow: float, penalty: float) -> float:
     """Seconds of a step, `penalty` seconds and more where memory does not suffice."""
     return seconds + (penalty * (1.0 + 10.0 * overflow) if overflow > 0.0 else 0.0)
@@ -247,7 +247,7 @@ def _some_unit(units: Units, tables: Tables, critical: Index, n_critical: int, r
     return int(first + below(rng, last - first))
 
 
-@inner
+@inlined
 def _some_device(tables: Tables, units: Units, state: State, placement: Index, unit: int, rng: Rng) -> int:
     """A device for a unit: that of a neighbour, the least busy one, or any."""
     d = tables.seconds.shape[1]
@@ -306,7 +306,7 @@ def _home(tables: Tables, units: Units, placement: Index, unit: int, rng: Rng) -
     return int(placement[tables.group_op[tables.group_pointer[group]]])
 
 
-@inner
+@inlined
 def _move(
     tables: Tables,
     units: Units,
@@ -338,7 +338,7 @@ def _move(
     return _place_unit(tables, units, allowed, placement, unit, origin, device, 0, changed_op, changed_device)
 
 
-@inner
+@inlined
 def _shift_order(
     tables: Tables,
     units: Units,
