@@ -32,6 +32,7 @@ class Settings:
     log_level: str = "info"
     way: Way = Way.AUTO
     order: Order = Order.AUTO
+    splits: bool = False
     user_devices: Literal["free", "keep", "override"] = "free"
     max_copies: int = 6
     gate_seconds: float = 10.0
@@ -175,6 +176,14 @@ VARIABLES: tuple[Variable, ...] = (
         "auto, native, control or none",
         "How execution order is enforced, whatever the strategy asks for.",
         _order,
+    ),
+    Variable(
+        "STEPD_SPLITS",
+        "splits",
+        "0 or 1",
+        "1: planners may split ops over devices (docs/splits.md). Sums are then added in another order, so that values differ in "
+        "their last bits. 0: every value keeps its bits.",
+        _flag,
     ),
     Variable(
         "STEPD_USER_DEVICES",

@@ -70,6 +70,7 @@ def _engine_settings(settings: env.Settings) -> EngineSettings:
     return EngineSettings(
         way=settings.way,
         order=settings.order,
+        splits=settings.splits,
         user_devices=settings.user_devices,
         chaos=parse_chaos(settings.chaos),
         copies=settings.max_copies,
