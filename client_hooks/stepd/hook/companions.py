@@ -17,6 +17,7 @@ import time
 from collections.abc import MutableMapping
 from pathlib import Path
 
+from stepd.hook import sweep
 from stepd.hook.local_devices import CLUSTER_FILE
 
 DAEMON_SECONDS = 30.0
@@ -35,6 +36,7 @@ class Companions:
 
     def __init__(self) -> None:
         self._folder: Path | None = None
+        self._mark = -1
         self._names: dict[int, str] = {}
         self._processes: list[subprocess.Popen[bytes]] = []
         # Nothing is ever written: a companion that reads the end of the file knows that we are gone.
@@ -44,7 +46,9 @@ class Companions:
     def folder(self) -> Path:
         """The private folder (mode 0700). In /tmp and short: paths of Unix sockets hold 107 bytes."""
         if self._folder is None:
+            sweep.sweep(Path("/tmp").glob("stepd-run-*"))  # of launchers that were killed
             self._folder = Path(tempfile.mkdtemp(prefix="stepd-run-", dir="/tmp"))
+            self._mark = sweep.mark(self._folder)
         return self._folder
 
     def start_daemon(self, environ: MutableMapping[str, str], state_dir: str) -> None:
@@ -96,6 +100,7 @@ class Companions:
         self._processes.clear()
         if self._folder is not None:
             shutil.rmtree(self._folder, ignore_errors=True)
+            os.close(self._mark)
             self._folder = None
 
     def _spawn(self, command: list[str], name: str, environ: dict[str, str]) -> None:

@@ -62,7 +62,7 @@ with tf.Session() as session:
 def test_a_crash_in_a_restart_leaves_a_whole_checkpoint_or_none(where: str, tmp_path: Path) -> None:
     died = subprocess.run([sys.executable, "-c", CRASH, where, str(tmp_path)], timeout=120, capture_output=True)
     assert died.returncode == -signal.SIGKILL, died.stderr.decode()[-2000:]
-    whole = [path for path in (tmp_path / "state").iterdir() if ".tmp-" not in path.name]
+    whole = [path for path in (tmp_path / "state").iterdir() if path.suffix != ".tmp"]
     if where == "saving":
         assert whole == []
         return

@@ -20,7 +20,8 @@ def install(observer: ObserverPort | None, settings: EngineSettings) -> Callable
 
     TensorFlow's session module must have been imported. Raises RuntimeError when it lacks what the engine needs.
     """
-    from stepd.hook.engine import intercept
+    from stepd.hook.engine import checkpoints, intercept
 
     intercept.install(observer, settings)
+    checkpoints.clean(settings)
     return intercept.uninstall

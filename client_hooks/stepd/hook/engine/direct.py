@@ -13,9 +13,10 @@ from typing import Any
 from tensorflow.python.framework import errors
 
 from stepd.hook.engine import capi, state
+from stepd.hook.engine.checkpoints import Checkpoint, Item
 from stepd.hook.engine.graphview import GraphView
 from stepd.hook.engine.homes import Homes
-from stepd.hook.engine.restart import Checkpoint, Item, Side, StateChangedError
+from stepd.hook.engine.restart import Side, StateChangedError
 from stepd.hook.engine.state import Carrier, Inventory
 
 
@@ -46,7 +47,7 @@ class DirectSaving:
             values = self._old.run(self._fetches)
         except errors.FailedPreconditionError as e:
             raise StateChangedError("a variable lost its value while the restart was prepared") from e
-        self.checkpoint.partial.mkdir(parents=True)
+        self.checkpoint.begin()
         self._new.run(targets=self._save, feeds=dict(zip(self._feeds, values, strict=True)))
         self.checkpoint.complete()
 

@@ -1,18 +1,15 @@
 """Checkpoint and restart: the state of one session, written to disk and read into a new one.
 
 All helper ops are made and built ahead, while the old session serves; what is left for the moment in which nothing runs is to run
-them. The checkpoint lies in a folder of its own in the state directory, in TensorFlow's format, complete or not there at all (it is
-written beside and renamed), until the new session has it; after a crash `tf.train.load_checkpoint(FOLDER/"state")` reads it.
+them.
 """
 
 from __future__ import annotations
 
 import contextlib
-import os
-import shutil
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from tensorflow.core.framework import types_pb2
@@ -20,6 +17,7 @@ from tensorflow.python.framework import errors, tensor_shape
 from tensorflow.python.training import py_checkpoint_reader
 
 from stepd.hook.engine import capi, state
+from stepd.hook.engine.checkpoints import Checkpoint, Item
 from stepd.hook.engine.graphview import split_input
 from stepd.hook.engine.homes import Homes
 from stepd.hook.engine.mirror import Mirror
@@ -32,13 +30,6 @@ _COMPARED_AT_ONCE = 64 << 20
 
 class StateChangedError(Exception):
     """Other things have a value than when the restart was prepared."""
-
-
-class Item(NamedTuple):
-    """A value in the checkpoint: its name there, and its DataType number."""
-
-    name: str
-    dtype: int
 
 
 class Side:
@@ -83,33 +74,6 @@ class Side:
         if not fetches and not targets:
             return []
         return list(capi.run_session(self.session, None, dict(feeds or {}), list(fetches), list(targets), None))
-
-
-class Checkpoint:
-    """State on its way from one session to the next."""
-
-    def __init__(self, directory: Path, items: Sequence[Item]) -> None:
-        self.folder = directory / f"restart-{os.getpid()}-{os.urandom(4).hex()}"
-        self.partial = self.folder.with_name(f"{self.folder.name}.tmp-")
-        self.items = tuple(items)
-
-    @property
-    def path(self) -> str:
-        return str(self.folder / "state")
-
-    def complete(self) -> None:
-        """Flush what was written to the disk, then give it its name."""
-        for path in [*self.partial.iterdir(), self.partial]:
-            descriptor = os.open(path, os.O_RDONLY)
-            try:
-                os.fsync(descriptor)
-            finally:
-                os.close(descriptor)
-        self.partial.rename(self.folder)
-
-    def remove(self) -> None:
-        for folder in (self.folder, self.partial):
-            shutil.rmtree(folder, ignore_errors=True)
 
 
 class Saving:
@@ -187,7 +151,7 @@ class Saving:
         """Write the state; nothing may run in the session meanwhile. Raises StateChangedError."""
         if self._side.run(self._flags) != self._initialized or self._there(self._absent):
             raise StateChangedError("variables were initialized while the restart was prepared")
-        self.checkpoint.partial.mkdir(parents=True)
+        self.checkpoint.begin()
         self._side.run(targets=self._save)
         self.checkpoint.complete()
 

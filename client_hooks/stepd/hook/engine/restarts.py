@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from stepd.hook.engine import capi, containers, names, queues
+from stepd.hook.engine.checkpoints import state_dir
 from stepd.hook.engine.copies import Copy
 from stepd.hook.engine.direct import DirectSaving, readers_of
 from stepd.hook.engine.kinds import Kind
@@ -162,9 +163,9 @@ class _Successor:
         engine.containers.known.update(containers.of_resource(view.nodes[name].proto) for name in readers)  # they have values
         engine.note_containers()
         if readers:
-            self._saving = DirectSaving(old, new, readers, engine.state_dir())
+            self._saving = DirectSaving(old, new, readers, state_dir(engine.settings))
         else:
-            self._saving = Saving(old, owned, before.homes, engine.state_dir())
+            self._saving = Saving(old, owned, before.homes, state_dir(engine.settings))
         self._moved = dict(copy.plan.variables) if copy else {}
         self._loading = Loading(new, owned, self._saving.checkpoint, self.switcher.homes, self._moved)
         self._queues: _Queues | None = None

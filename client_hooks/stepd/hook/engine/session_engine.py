@@ -7,14 +7,11 @@ from __future__ import annotations
 
 import functools
 import itertools
-import os
-import tempfile
 import threading
 import time
 import weakref
 from collections.abc import Callable, Iterable
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 from tensorflow.core.protobuf import config_pb2
@@ -232,7 +229,8 @@ class SessionEngine:
         obstacles = (obstacle,) if obstacle else inventory(view, self.kinds.history()).obstacles
         graph_def = capi.graph_bytes(self.mirror.user_graph)
         kinds = self.kinds.steps()
-        offered = switcher.splitting.offered(view, classes) if len(switcher.devices.usable) > 1 else ()
+        offers = self.settings.splits and len(switcher.devices.usable) > 1
+        offered = switcher.splitting.offered(view, classes) if offers else ()
         described = describe(view, classes, switcher.devices, graph_def, kinds, self.settings.user_devices, obstacles)
         return replace(described, splits=offered)
 
@@ -249,9 +247,6 @@ class SessionEngine:
         if self.session() is None or self.closed:
             return "the session is closed"
         return "; ".join(found[:3]) + (f" and {len(found) - 3} more" if len(found) > 3 else "")
-
-    def state_dir(self) -> Path:
-        return self.settings.state_dir or Path(tempfile.gettempdir()) / f"stepd-{os.getuid()}"
 
     def replace_session(self, raw: Any, switcher: Switcher) -> Any:
         """Go on in a raw session that has all the state; called with the lock held and no run in flight. Returns the old one."""
