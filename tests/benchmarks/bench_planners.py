@@ -1,10 +1,10 @@
 """Planning algorithms on the problem zoo and on published workloads: quality, planning time, memory, and the portfolio over time.
 
-    python tests/benchmarks/bench_planners.py [--quick] [--only SUBSTRING ...] [--algorithms NAME ...] [--tables]
+    python tests/benchmarks/bench_planners.py [--quick] [--only SUBSTRING ...] [--algorithms NAME ...] [--time-limit S] [--tables]
 
 Needs the extras daemon, cpu (to build the zoo), exact, metis and plot. Every (problem, algorithm) is one process with a time limit,
-and one JSON file in build/bench/planners/: a run that was stopped goes on where it was. Then the tables (planners.md), all results
-(planners.json) and plots are drawn from those files; `--tables` draws only.
+and one JSON file in build/bench/planners/: a run that was stopped, or ended by `--time-limit`, goes on where it was. Then tables
+(planners.md), all results (planners.json) and plots are drawn from those files; `--tables` draws only.
 
 Quality: the best of an algorithm's full sweep, simulated. Planning time: of one call with the sweep's first parameters, cold (the
 first in its process, compiling or loading kernels included) and warm (the second). Memory: what the process grew by.
@@ -17,6 +17,7 @@ import json
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent))
@@ -36,7 +37,8 @@ def main() -> int:
     parser.add_argument("--only", nargs="*", default=[], help="problems whose name holds one of these")
     parser.add_argument("--algorithms", nargs="*", default=[], help="these algorithms; default: all")
     parser.add_argument("--tables", action="store_true", help="run nothing, draw tables and plots of what there is")
-    parser.add_argument("--redo", action="store_true", help="run again what has a result")
+    parser.add_argument("--fresh", action="store_true", help="run again what has a result")
+    parser.add_argument("--time-limit", type=float, default=float("inf"), help="seconds after which nothing new is begun")
     parser.add_argument("--limit", type=float, default=120.0, help="seconds that one algorithm may take on one problem")
     parser.add_argument("--search-budget", type=float, default=10.0, help="seconds that each search but the portfolio may use")
     parser.add_argument("--workers", type=int, default=os.cpu_count() or 1)
@@ -68,8 +70,12 @@ def _run_all(arguments: argparse.Namespace, results: Path) -> None:
     if not arguments.algorithms or "portfolio" in arguments.algorithms:
         runs += [("portfolio", budget) for budget in budgets]
     problems = [path for path in _problems(arguments) if any(part in path.name for part in wanted)]
+    end = time.monotonic() + arguments.time_limit
     for k, path in enumerate(problems):
         for algorithm, budget in runs:
+            if time.monotonic() > end:
+                print(f"time is up at {path.name}, {algorithm}: the same command goes on from there", flush=True)
+                return
             _run_one(arguments, results, path, algorithm, budget)
         print(f"[{k + 1}/{len(problems)}] {path.name}", flush=True)
 
@@ -86,7 +92,7 @@ def _run_one(arguments: argparse.Namespace, results: Path, path: Path, algorithm
     label = f"portfolio@{budget:g}s" if algorithm == "portfolio" else algorithm
     name = path.name.split(".json")[0]
     target = results / f"{suite}--{name}--{label}.json"
-    if target.exists() and not arguments.redo:
+    if target.exists() and not arguments.fresh:
         return
     command = [
         sys.executable, str(Path(__file__).parent / "planner_run.py"), str(path), algorithm,
