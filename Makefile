@@ -6,7 +6,7 @@ STAMP  := $(VENV)/.installed
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
 export TF_CPP_MIN_LOG_LEVEL ?= 2
 
-.PHONY: demo test lint protos test-fidelity test-versions bench-hook bench-planners bench-switch bench-order soak clean help
+.PHONY: demo test lint protos test-fidelity test-versions bench-hook bench-planners bench-prediction bench-switch bench-order soak clean help
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 18
@@ -68,6 +68,9 @@ bench-order: $(STAMP) ## what enforcing execution order gains where it decides, 
 	$(BIN)/python -m stepd.hook.order.native.build
 	$(BIN)/python tests/benchmarks/bench_order.py
 	$(BIN)/python tests/benchmarks/bench_order.py --workers
+
+bench-prediction: $(STAMP) ## real steps of several placements against what the execution model says
+	$(BIN)/python tests/benchmarks/bench_prediction.py
 
 bench-switch: $(STAMP) ## what a switch costs at 10k ops
 	$(BIN)/python tests/benchmarks/bench_switch_cost.py --ops 10000

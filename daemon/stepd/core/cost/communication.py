@@ -53,8 +53,8 @@ def prior(src: str, dst: str) -> LinkCost:
 HANDLING = (1e-4, 1e-9)
 """Seconds of a host's cores per transfer to or from another process, and per byte of it: copies, system calls.
 
-Traces do not show it; that all steps of differently placed training on local devices are predicted within 4 % with it, and
-within 35 % without, does (docs/benchmarks.md, "Transfers between local devices").
+Traces do not show it. Without it, placements that send much are predicted up to a fifth too fast; with it, too slow rather
+(`make bench-prediction`, figures in docs/benchmarks.md). What strategies measure then corrects it (`planning.calibrate`).
 """
 
 

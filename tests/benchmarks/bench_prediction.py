@@ -1,0 +1,145 @@
+"""How well the execution model predicts real steps: `make bench-prediction`.
+
+Trains docs/examples/train_digits.py on two local devices, asks the daemon for the learned planning problem, places it with several
+algorithms, has each placement run for some seconds (pinned: the guard keeps it whatever it costs) and prints its predicted and
+measured step times, with what crosses between the devices. Predictions are scaled by what the first placement measured on one device.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import json
+import math
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+
+from stepd.core.placement import registry
+from stepd.core.planning import natural_priority
+from stepd.core.problem import Index, Problem
+from stepd.core.problem_format import parse_problem
+from stepd.core.simulator import simulate_placement
+
+ROOT = Path(__file__).resolve().parents[2]
+BIN = Path(sys.executable).parent
+ALGORITHMS = ("metis", "heft", "etf", "fastt-dpos", "linear-clustering")
+
+
+class Training:
+    """The example under stepd; the daemon is paused before it proposes anything."""
+
+    def __init__(self, folder: Path, steps: int) -> None:
+        self.folder, self.socket = folder, folder / "s"
+        environ = os.environ | {"TF_CPP_MIN_LOG_LEVEL": "2"}
+        command = [BIN / "stepd", "serve", "--socket", self.socket, "--state-dir", folder / "state"]
+        self.daemon = subprocess.Popen(command, env=environ, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        self._until("the daemon serves", lambda: self.stepctl("health").returncode == 0)
+        script = [sys.executable, ROOT / "docs/examples/train_digits.py", "--steps", str(steps), "--out", folder / "run.json"]
+        launcher = [BIN / "stepd-run", "--socket", self.socket, "--name", "digits", "--local-devices", "2", "--", *script]
+        environ |= {"STEPD_REPORT": str(folder / "report"), "STEPD_MAX_COPIES": "12"}
+        environ["STEPD_WAY"] = "in-session"
+        self.script = subprocess.Popen(launcher, env=environ, stderr=subprocess.DEVNULL)
+
+    def stepctl(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run([BIN / "stepctl", "--socket", self.socket, *arguments], capture_output=True, text=True, check=False)
+
+    def _until(self, what: str, holds) -> None:  # type: ignore[no-untyped-def]
+        deadline = time.monotonic() + 120
+        while not holds():
+            if time.monotonic() > deadline:
+                raise SystemExit(f"not so within two minutes: {what}")
+            time.sleep(0.2)
+
+    def events(self, kind: str) -> int:
+        report = self.folder / "report"
+        return report.read_text().count(f'"event": "{kind}"') if report.exists() else 0
+
+    def problem(self) -> Problem:
+        self._until("steps are traced", lambda: self.events("traced") >= 8)
+        self.stepctl("pause", "digits")
+        path = self.folder / "problem.json"
+        self._until("the problem is known", lambda: self.stepctl("export-problem", "digits", "-o", str(path)).returncode == 0)
+        return parse_problem(path.read_text())
+
+    def activate(self, problem: Problem, placement: Index) -> float:
+        """Has the placement in force; returns the moment when it was."""
+        names = [device.name for device in problem.devices]
+        chosen = {op: names[k] for op, k in zip(problem.op_names, placement.tolist(), strict=True)}
+        path = self.folder / "strategy.json"
+        path.write_text(json.dumps({"devices": names, "placement": chosen}))
+        switches = self.events("switch")
+        answer = self.stepctl("activate", "digits", str(path), "--pin")
+        if answer.returncode != 0:
+            raise SystemExit(f"stepctl activate: {answer.stderr}")
+        self._until("the switch is done", lambda: self.events("switch") > switches)
+        return time.perf_counter()
+
+
+def crossing(problem: Problem, placement: Index) -> tuple[int, float]:
+    """(outputs sent to another device, their megabytes)."""
+    remote = placement[problem.edge_src] != placement[problem.edge_dst]
+    rows = zip(problem.edge_src[remote], placement[problem.edge_dst[remote]], problem.edge_output[remote], strict=True)
+    sent = {key: int(size) for key, size in zip(rows, problem.edge_bytes[remote], strict=True)}
+    return len(sent), sum(sent.values()) / 1e6
+
+
+def without_handling(problem: Problem) -> Problem:
+    links = tuple(replace(link, handling_seconds=0.0, handling_seconds_per_byte=0.0) for link in problem.links)
+    return replace(problem, links=links)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--seconds", type=float, default=7.0, help="for each placement")
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        steps = int(60 + (options.seconds + 2) * (len(ALGORITHMS) + 2) / 0.11)
+        training = Training(Path(folder), steps)
+        try:
+            problem = training.problem()
+            order = natural_priority(problem)
+            worker = next(k for k, device in enumerate(problem.devices) if "task:0" in device.name)
+            allowed = np.isfinite(problem.seconds)
+            placements = {"one device": np.where(allowed[:, worker], worker, allowed.argmax(axis=1)).astype(np.int32)}
+            placements |= {name: registry.plan(name, problem, registry.PlanOptions()).placement for name in ALGORITHMS}
+            marks = []
+            for name, placement in placements.items():
+                marks.append((name, training.activate(problem, placement)))
+                time.sleep(options.seconds)
+            marks.append(("", time.perf_counter()))
+            training.script.wait()
+        finally:
+            training.script.kill()
+            training.daemon.terminate()
+            training.daemon.wait()
+        run = json.loads((Path(folder) / "run.json").read_text())
+    show(problem, order, placements, marks, run)
+
+
+def show(problem: Problem, order: Index, placements: dict[str, Index], marks: list[tuple[str, float]], run: dict) -> None:  # type: ignore[type-arg]
+    plain = without_handling(problem)
+    scale, misses = 0.0, []
+    print(f"{'placement':18} {'sent':>5} {'MB':>6} {'measured ms':>12} {'predicted':>10} {'without handling':>17}")
+    for (name, begin), (_, end) in itertools.pairwise(marks):
+        seconds = [s for s, at in zip(run["seconds"], run["starts"], strict=True) if begin + 1.0 < at < end - 0.3]
+        measured = statistics.median(seconds)
+        predicted = [simulate_placement(p, placements[name], order).step_seconds for p in (problem, plain)]
+        scale = scale or measured / predicted[0]
+        misses.append([math.log(scale * p / measured) for p in predicted])
+        count, size = crossing(problem, placements[name])
+        shown = [scale * p * 1e3 for p in predicted]
+        print(f"{name:18} {count:5} {size:6.1f} {measured * 1e3:12.1f} {shown[0]:10.1f} {shown[1]:17.1f}")
+    typical = [math.exp(math.sqrt(statistics.fmean(m[k] ** 2 for m in misses[1:]))) - 1 for k in (0, 1)]
+    print(f"typical miss: {typical[0]:.0%} with the time that transfers take of the cores at their ends, {typical[1]:.0%} without")
+
+
+if __name__ == "__main__":
+    main()
