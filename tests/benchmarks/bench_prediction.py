@@ -2,7 +2,7 @@
 
 Trains docs/examples/train_digits.py on two local devices, asks the daemon for the learned planning problem, places it with several
 algorithms, has each placement run for some seconds (pinned: the guard keeps it whatever it costs) and prints its predicted and
-measured step times, with what crosses between the devices. Predictions are scaled by what the first placement measured on one device.
+measured step times, with what crosses between the devices. Predictions are scaled by what one device measured.
 """
 
 from __future__ import annotations

@@ -77,9 +77,7 @@ def _check_devices(problem: Problem) -> None:
         for key in ("latency_seconds", "handling_seconds", "handling_seconds_per_byte"):
             value = getattr(link, key)
             if not (np.isfinite(value) and value >= 0):
-                raise ProblemError(
-                    f"{key} of link {k} ({link.src} -> {link.dst}) is {value}: it must be finite and not negative"
-                )
+                raise ProblemError(f"{key} of link {k} ({link.src} -> {link.dst}) is {value}: it must be finite and not negative")
 
 
 def _check_ops(problem: Problem) -> None:

@@ -29,7 +29,9 @@ class Chaos:
 
 @dataclass(frozen=True)
 class EngineSettings:
-    """`way` forces how sessions are switched; `splits`: what can be split is offered to planners; `copies` bounds live copies; `gate_seconds` bounds the wait for a quiet moment."""
+    """`way` forces how sessions are switched; `splits`: what can be split is offered to planners; `copies` bounds live copies;
+    `gate_seconds` bounds the wait for a quiet moment.
+    """
 
     way: Way = Way.AUTO
     order: Order = Order.AUTO
