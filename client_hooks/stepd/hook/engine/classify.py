@@ -171,6 +171,7 @@ def _groups(view: GraphView) -> tuple[tuple[str, ...], ...]:
         for term in sums.first_terms(view, node):
             union.join(term, node.name)
         types = graphview.input_types(node.proto)
+        sums_inside = sums.in_bodies(view, node)
         for i, (source, k) in enumerate(node.inputs):
             if k < 0:
                 continue
@@ -178,7 +179,7 @@ def _groups(view: GraphView) -> tuple[tuple[str, ...], ...]:
             state = i < len(types) and graphview.holds_state(types[i])
             # The read of a reference variable names the variable in errors only where the variable is.
             read = node.op == "Identity" and producer.op in ("VariableV2", "Variable")
-            if state or read or _fused(view, producer, node):
+            if state or read or sums_inside or _fused(view, producer, node):
                 union.join(source, node.name)
     return tuple(tuple(names) for names in union.sets() if len(names) > 1)
 

@@ -15,7 +15,8 @@ class Gate(Generic[K]):
     """Runs `enter` and `leave`; a switch `hold`s. Waiting is bounded: a run that never ends makes the switch give up."""
 
     def __init__(self) -> None:
-        self._changed = threading.Condition(threading.Lock())
+        # A signal handler of the program may run a step in the middle of `enter`: the lock can be taken again.
+        self._changed = threading.Condition(threading.RLock())
         self._in_flight: dict[K, int] = {}
         self._holding: Callable[[K], bool] | None = None
         # Seconds that all holds together lasted.

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from stepd.hook.engine import rules
+from stepd.hook.engine import graphview, rules
 from stepd.hook.engine.graphview import GraphView, Node
 
 _SUMS = frozenset({"Add", "AddV2", "AddN"})
@@ -29,6 +29,13 @@ def first_terms(view: GraphView, node: Node) -> set[str]:
     # Grappler takes the identities out of the graph, sometimes; both orders may come about.
     orders = (sorted(terms), sorted(terms, key=lambda name: _without_identities(view, name)))
     return {name for order in orders for name in _up_to_free(view, order)}
+
+
+def in_bodies(view: GraphView, node: Node) -> bool:
+    """Does this op call functions that sum? What they are given may be among the terms, and must lie where they are."""
+    if not graphview.function_attrs(node.op) and graphview.op_def(node.op) is not None:
+        return False
+    return any(inner.op in _SUMS for body in view.bodies(node.proto) for inner in body.node_def)
 
 
 def _up_to_free(view: GraphView, order: list[str]) -> Iterator[str]:
