@@ -79,7 +79,7 @@ def repair_error(error: Any, aliases: dict[str, str], cluster: Any = None) -> No
     text = message.decode(errors="replace") if isinstance(message, bytes) else message
     if cluster is not None:
         text = cluster.plain_error_text(text)
-    set_text(error, user_text(one_error(text), aliases))
+    set_text(error, _SENT.sub(r"\1_retval_\2_0_0\3", user_text(one_error(text), aliases)))
 
 
 def _repair_undecodable(error: UnicodeDecodeError, aliases: dict[str, str]) -> None:
@@ -117,6 +117,8 @@ def one_error(text: str) -> str:
 _SEVERAL = re.compile(r"\d+ root error\(s\) found\.\n")
 _NUMBERED = re.compile(r"^  \(\d+\) (?:[A-Z_]+|[A-Z][a-z][A-Za-z ]+): ", re.MULTILINE)
 _SUMMARY = re.compile(r"^\d+ successful operations\.\n\d+ derived errors ignored\.", re.MULTILINE)
+# An uninitialized reference variable that is fetched: the run's own end says so, or, from another device, what sends it there.
+_SENT = re.compile(r"(Attempting to use uninitialized value (\S+)\n\t \[\[\{\{node )\2/_\d+(\}\}\]\])")
 _RECEIVER = re.compile(r"\n\t \[\[[^\[\]]*/_\d+\]\]")
 
 
