@@ -321,7 +321,7 @@ class DaemonProcess:
         return self.process.wait(WAIT_SECONDS)
 
 
-QUICK = ("plan_seconds=1", "profile_steps=2", "cool_down_seconds=0.5", "improve_seconds=3600", "algorithm=heft")
+QUICK = ("order=none", "plan_seconds=1", "profile_steps=2", "cool_down_seconds=0.5", "improve_seconds=3600", "algorithm=heft")
 
 
 @pytest.fixture

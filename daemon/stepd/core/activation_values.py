@@ -44,7 +44,7 @@ class Settings:
     switch_seconds: float = 600.0
     cool_down_seconds: float = 15.0
     max_cool_down_seconds: float = 3600.0
-    improve_seconds: float = 10.0
+    improve_seconds: float = 30.0
     recheck_seconds: float = 600.0
     max_losses: int = 5
     drift: float = 0.2

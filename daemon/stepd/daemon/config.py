@@ -52,7 +52,7 @@ class Settings(BaseSettings):
     planner: bool = Field(True, description="Plan and propose by itself; false: only what operators activate.")
     algorithm: str = Field("portfolio", description="Planning algorithm; `stepctl compare` shows their names.")
     order: Literal["auto", "native", "control", "none"] = Field(
-        "none", description="How the planner's execution order is enforced in the training process."
+        "control", description="How the planner's execution order is enforced in the training process."
     )
     planner_threads: int = Field(0, ge=0, description="Cores of a planner process; 0: all but one.")
     margin: float = Field(DEFAULTS.margin, ge=0, lt=1, description="Least predicted gain that is worth a switch.")

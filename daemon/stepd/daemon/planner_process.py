@@ -34,7 +34,7 @@ from stepd.daemon import codec
 from stepd.daemon.convert.graph import parse_nodes
 from stepd.daemon.planner_frames import write_frame
 
-PATIENCE = 0.25
+PATIENCE = 0.5
 PATIENCE_SECONDS = 2.0
 """A search that found nothing better for this share of its budget (at least so many seconds) ends early."""
 
