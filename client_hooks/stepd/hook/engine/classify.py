@@ -5,7 +5,7 @@ Pure: GraphView in, verdicts out (docs/design.md, "What may move"). It must not 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -181,6 +181,8 @@ def _groups(view: GraphView) -> tuple[tuple[str, ...], ...]:
             read = node.op == "Identity" and producer.op in ("VariableV2", "Variable")
             if state or read or sums_inside or _fused(view, producer, node):
                 union.join(source, node.name)
+                for other in _with_constants(view, producer, node):
+                    union.join(other, node.name)
     return tuple(tuple(names) for names in union.sets() if len(names) > 1)
 
 
@@ -191,6 +193,23 @@ def _fused(view: GraphView, producer: Node, consumer: Node) -> bool:
         if producer.op in first and consumer.op in second:
             return len(view.consumers[producer.name]) == 1
     return False
+
+
+def _with_constants(view: GraphView, producer: Node, consumer: Node) -> Iterator[str]:
+    """Of two ops that Grappler may join because it knows what each is combined with, whoever else reads those constants: a constant
+    that is read on several devices lies on another one than the ops, and they are not joined then.
+    """
+    constants = [[s for s, k in node.inputs if k >= 0 and _is_constant(view, view.nodes[s])] for node in (producer, consumer)]
+    for name in (*constants[0], *constants[1]) if all(constants) else ():
+        if view.nodes[name].op != "Const":
+            yield name
+        yield from view.consumers[name]
+
+
+def _is_constant(view: GraphView, node: Node) -> bool:
+    while node.op in ("Cast", "Identity") and len(node.inputs) == 1:
+        node = view.nodes[node.inputs[0][0]]
+    return node.op == "Const" and not node.inputs
 
 
 def _pin_groups(view: GraphView, groups: tuple[tuple[str, ...], ...], pinned: dict[str, str]) -> None:
