@@ -66,7 +66,7 @@ def order_edges(
     """
     steps = [executed(view, kind) for kind in kinds]
     members = memberships(steps)
-    needed = needs(view, members.keys())
+    needed = needs(view, view.nodes.keys())  # also what no step runs: a cycle through fed ops could not be imported
     chosen: list[Edge] = []
     for step in sorted(steps, key=lambda step: -sum(wanted.seconds.get(name, 0.0) for name in step)):
         more = _edges_of_step(view, classes, step, members, wanted, device_of, pool_of_device, {edge.after for edge in chosen})
