@@ -1,6 +1,7 @@
 """For all tests: kernels compiled from other sources are never met, not even by the programs that tests start.
 
-Property tests draw the same cases in every run, so that a commit is judged by what it changed; HYPOTHESIS_PROFILE=explore draws others.
+Property tests draw the same cases in every run, so that a commit is judged by what it changed; others are drawn with
+HYPOTHESIS_PROFILE=explore.
 """
 
 from __future__ import annotations
