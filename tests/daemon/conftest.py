@@ -321,6 +321,7 @@ class DaemonProcess:
         return self.process.wait(WAIT_SECONDS)
 
 
+# order=none: the hook here stands for a runtime that follows no order but its own (Towers.step).
 QUICK = ("order=none", "plan_seconds=1", "profile_steps=2", "cool_down_seconds=0.5", "improve_seconds=3600", "algorithm=heft")
 
 

@@ -7,7 +7,6 @@ plainly.
 
 from __future__ import annotations
 
-import contextlib
 import re
 from collections.abc import Iterable
 from typing import Any
@@ -90,9 +89,8 @@ def of_nodes(nodes: Iterable[Any]) -> set[str]:
 
 
 def _exists(session: Any, probe: Any) -> bool:
-    with contextlib.suppress(Exception):
-        try:
-            capi.run_session(session, None, {}, [], [probe], None)
-        except Exception as error:
-            return not named_in(str(error))
+    try:
+        capi.run_session(session, None, {}, [], [probe], None)
+    except Exception as error:
+        return not named_in(str(error))
     return False
