@@ -42,8 +42,9 @@ def random_problem(
 ) -> Problem:
     """A problem of about `ops` ops (within a fifth, where the family allows it).
 
-    network: of NETWORKS. unequal: devices of speeds 1 to 0.4 that suit some kinds of ops better than others; a few ops cannot run
-    on one of them. tight: all memory together is 1.5 times what the step needs on one device. Raises KeyError for an unknown family.
+    network: of NETWORKS. unequal: devices of speeds 1 to 0.4 that suit some kinds of ops better than others; a
+    few ops cannot run on one of them. tight: all memory together is 1.5 times what the step needs on one device. Raises KeyError
+    for an unknown family.
     """
     rng = np.random.default_rng([seed, sorted(FAMILIES).index(family)])
     forward = Forward()

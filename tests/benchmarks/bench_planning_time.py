@@ -1,0 +1,106 @@
+"""What one call of each algorithm costs, warm: CPU milliseconds, by size of the problem, on random problems.
+
+    python tests/benchmarks/bench_planning_time.py [NAME ...] [--problems small lstm random] [--repeat 3]
+
+NAME: algorithms of the registry with their default parameters, `simulator`, `bound`, `reschedule` (one of OS-DPOS, the mean
+of 20 within a search of 30) or `portfolio` (wall seconds of all its candidates on `--workers` threads, without the search that follows).
+Each is called once before it is measured; of `--repeat` calls the fastest counts.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections.abc import Callable
+
+import numpy as np
+from random_problems import random_problem, unrolled_lstm
+
+from stepd.kernels import cache
+
+cache.use()
+
+from stepd.core.bounds import best_bound  # noqa: E402
+from stepd.core.placement import fastt_os_dpos, registry  # noqa: E402
+from stepd.core.placement.registry import PlanOptions  # noqa: E402
+from stepd.core.prepared import prepare  # noqa: E402
+from stepd.core.problem import Problem  # noqa: E402
+from stepd.core.simulation_kernel import new_state, run_step  # noqa: E402
+
+PROBLEMS: dict[str, Callable[[], Problem]] = {
+    "small": lambda: random_problem("stacked", 0, ops=706, devices=4),
+    "lstm": unrolled_lstm,
+    "random": lambda: random_problem("random", 0, ops=36_000, devices=8),
+}
+QUICK = (
+    "simulator", "bound", "fastt-dpos", "reschedule", "heft", "etf", "getf", "m-topo", "m-etf", "celeritas", "order-place", "expert",
+    "linear-clustering", "dsc", "metis",
+)  # fmt: skip
+
+
+def simulator(problem: Problem) -> Callable[[], object]:
+    """One simulated step of a placement in rows, in a state that is kept."""
+    tables = prepare(problem).tables
+    n, d = tables.seconds.shape
+    state, tail = new_state(tables), np.zeros(n)
+    order = tables.topological.argsort().astype(np.int32)
+    placement = np.where(np.isfinite(tables.seconds), np.arange(n)[:, None] * d // n == np.arange(d)[None, :], -1).argmax(axis=1)
+    for group in np.unique(tables.group[problem.colocation >= 0]):
+        placement[tables.group == group] = placement[tables.group == group].min()
+    where = placement.astype(np.int32)
+    return lambda: run_step(tables, state, where, order, tail, np.inf, True)
+
+
+def milliseconds(call: Callable[[], object], repeat: int) -> float:
+    """CPU time of the fastest of `repeat` calls after one that does not count."""
+    call()
+    times = []
+    for _ in range(repeat):
+        began = time.process_time()
+        call()
+        times.append(time.process_time() - began)
+    return min(times) * 1e3
+
+
+def reschedule(problem: Problem, count: int = 30) -> float:
+    """CPU milliseconds of one reschedule, from two searches that differ in how many they make."""
+    if not problem.split_choices:
+        return float("nan")
+    fastt_os_dpos.place(problem, PlanOptions(max_work=2, budget_seconds=600))
+    used = []
+    for work in (10, count):
+        began = time.process_time()
+        fastt_os_dpos.place(problem, PlanOptions(max_work=work, budget_seconds=600, parameters={"patience": 10_000}))
+        used.append(time.process_time() - began)
+    return (used[1] - used[0]) / (count - 10) * 1e3
+
+
+def cost(name: str, problem: Problem, repeat: int) -> float:
+    """Milliseconds of one call."""
+    if name == "simulator":
+        return milliseconds(simulator(problem), max(repeat, 10))
+    if name == "bound":
+        return milliseconds(lambda: best_bound(problem), repeat)
+    if name == "reschedule":
+        return reschedule(problem)
+    options = registry.swept(name, PlanOptions(clock=time.monotonic))[0]
+    return milliseconds(lambda: registry.plan(name, problem, options), repeat)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("names", nargs="*", default=QUICK)
+    parser.add_argument("--problems", nargs="+", choices=PROBLEMS, default=list(PROBLEMS))
+    parser.add_argument("--repeat", type=int, default=3)
+    options = parser.parse_args()
+    problems = [PROBLEMS[key]() for key in options.problems]
+    for problem in problems:
+        prepare(problem)
+    print("| CPU ms | " + " | ".join(f"{p.n_ops} ops x {p.n_devices} ({p.name})" for p in problems) + " |")
+    print("|---|" + "---|" * len(problems))
+    for name in options.names:
+        print(f"| {name} | " + " | ".join(f"{cost(name, problem, options.repeat):.3g}" for problem in problems) + " |", flush=True)
+
+
+if __name__ == "__main__":
+    main()
