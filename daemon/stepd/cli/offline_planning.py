@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import time
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
@@ -31,10 +33,15 @@ class Outcome:
 
 
 def make_options(budget: float, seed: int, workers: int) -> PlanOptions:
-    """Options with the machine's clock. Raises PlannerError for a budget that is none."""
-    if not budget > 0:
-        raise PlannerError(f"a budget of {budget} seconds leaves no time to plan: give more than 0")
-    return PlanOptions(budget_seconds=budget, seed=seed, workers=workers, clock=time.monotonic)
+    """Options with the machine's clock. workers: threads, 0 for all cores. Raises PlannerError for a budget that is none."""
+    if not 0 < budget < float("inf"):
+        raise PlannerError(f"a budget of {budget} seconds cannot be kept: give seconds, more than 0")
+    return PlanOptions(budget_seconds=budget, seed=seed, workers=workers or cores(), clock=time.monotonic)
+
+
+def cores() -> int:
+    """How many cores this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def plan(problem: Problem, algorithm: str, options: PlanOptions) -> Strategy:
@@ -45,8 +52,8 @@ def plan(problem: Problem, algorithm: str, options: PlanOptions) -> Strategy:
     """
     found: list[Strategy] = []
     began = time.monotonic()
-    with _interruptible() as clock:
-        for each in registry.swept(algorithm, replace(options, clock=clock.now)):
+    with _interruptible() as clock, ThreadPoolExecutor(options.workers) as pool:
+        for each in registry.swept(algorithm, replace(options, clock=clock.now, run_all=pool.map)):
             found.append(registry.plan(algorithm, problem, each))
             if clock.interrupted:
                 break

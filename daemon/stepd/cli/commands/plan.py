@@ -28,7 +28,7 @@ def plan_command(
     algorithm: Annotated[str, typer.Option(help=f"One of: {', '.join(registry.names())}.")] = "portfolio",
     budget: Annotated[float, typer.Option(help="Seconds that a search may take.")] = 10.0,
     seed: Annotated[int, typer.Option(help="The same seed gives the same strategy when a search ends by itself.")] = 0,
-    workers: Annotated[int, typer.Option(help="Cores to use.", min=1)] = 1,
+    workers: Annotated[int, typer.Option(help="Cores to use; 0: all.", min=0)] = 0,
     format_: Annotated[Output, typer.Option("--format", help="Format of the summary.")] = Output.table,
 ) -> None:
     """Find a placement and an execution order for PROBLEM and write them as a strategy file.
