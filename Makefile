@@ -6,7 +6,7 @@ STAMP  := $(VENV)/.installed
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
 export TF_CPP_MIN_LOG_LEVEL ?= 2
 
-.PHONY: demo test lint protos test-fidelity test-versions bench-hook bench-planners bench-prediction bench-switch bench-order soak clean help
+.PHONY: demo test lint protos test-fidelity test-versions bench-hook bench-planners bench-prediction bench-switch bench-rollback bench-order soak clean help
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 18
@@ -74,6 +74,9 @@ bench-prediction: $(STAMP) ## real steps of several placements against what the 
 
 bench-switch: $(STAMP) ## what a switch costs at 10k ops
 	$(BIN)/python tests/benchmarks/bench_switch_cost.py --ops 10000
+
+bench-rollback: $(STAMP) ## is the step time back after a bad strategy was undone, also with the daemon killed in between?
+	$(BIN)/python tests/benchmarks/bench_rollback.py
 
 soak: $(STAMP) ## ten thousand random switches in one process
 	$(BIN)/python tests/benchmarks/soak_switches.py --switches 10000

@@ -85,6 +85,11 @@ def test_mild_effects_beside_drifting_old_steps_are_doubtful_and_strong_ones_are
     assert guard.doubtful(mild, steady, 600.0)
 
 
+def test_a_large_gain_over_steps_that_something_else_slowed_is_doubtful() -> None:
+    slowed_half_way = tuple((0.077 if k < 20 else 0.165) + 0.0001 * (k % 7) for k in range(40))
+    assert guard.doubtful(guard.Judgement(Decision.KEEP, "faster", 0.0003, -0.31), slowed_half_way, 1.0)
+
+
 def test_what_is_undone_gets_a_second_look_unless_it_was_a_disaster() -> None:
     assert guard.doubtful(guard.Judgement(Decision.ROLL_BACK, "slower", 0.001, 0.4), (), 0.0)
     assert not guard.doubtful(guard.Judgement(Decision.ROLL_BACK, "slower", 0.001, 3.0), (), 0.0)

@@ -20,7 +20,7 @@ SIGNIFICANCE = 0.003  # at every look; the last look takes LAST_SIGNIFICANCE
 LAST_SIGNIFICANCE = 0.01
 CLEARLY_SLOWER = 1.3  # ratio of medians at which a mild p-value is enough to stop
 CLEAR_P = 0.02
-MILD_GAIN = 0.3  # gains below this, and slow-downs below the next, may be the machine's own noise: see `doubtful`
+MILD_GAIN = 0.3  # gains below this need fresh steps to compare with, slow-downs below the next may be noise: see `doubtful`
 MILD_LOSS = 1.0
 
 
@@ -106,13 +106,14 @@ def doubtful(judgement: Judgement, before: Sequence[float], seconds_since_before
     """Could the machine's own noise explain the judgement, so that fresh steps of the old strategy are worth a look?
 
     A strategy that is undone gets that look for nothing: the old one runs anyway. One that seems faster gets it only when the old
-    steps drifted by themselves while they were measured, or are minutes old.
+    steps drifted by themselves while they were measured (however large the gain seems: it may be no more than the end of what
+    slowed them), or when a mild gain rests on steps that are minutes old.
     """
     if judgement.decision is Decision.ROLL_BACK:
         return judgement.effect < MILD_LOSS
-    if judgement.decision is Decision.CONTINUE or judgement.effect <= -MILD_GAIN:
+    if judgement.decision is Decision.CONTINUE:
         return False
-    if seconds_since_before > 120.0:
+    if seconds_since_before > 120.0 and judgement.effect > -MILD_GAIN:
         return True
     half = len(before) // 2
     if half < CHECKPOINTS[1]:
