@@ -21,6 +21,8 @@ class Gate(Generic[K]):
         self._holding: Callable[[K], bool] | None = None
         # Seconds that all holds together lasted.
         self.held = 0.0
+        # What a run that ends while others are held back is given, by who holds them; None: nothing.
+        self.parting: Callable[[K, bool], object] | None = None
         # Who waits for a run to begin: what it waits for, and whether it came.
         self._awaited: Callable[[K], bool] | None = None
 
@@ -45,25 +47,39 @@ class Gate(Generic[K]):
             self._awaited = None
             return came
 
-    def leave(self, kind: K) -> None:
+    def leave(self, kind: K, done: bool = True) -> object:
+        """Called after a run, `done` unless it raised; returns what it is given at `parting`."""
         with self._changed:
             left = self._in_flight[kind] - 1
             if left:
                 self._in_flight[kind] = left
             else:
                 del self._in_flight[kind]
-            if self._holding is not None:
-                self._changed.notify_all()
+            if self._holding is None:
+                return None
+            self._changed.notify_all()
+            return self.parting(kind, done) if self.parting is not None else None
 
     def in_flight(self, concerns: Callable[[K], bool]) -> list[K]:
         with self._changed:
             return [kind for kind in self._in_flight if concerns(kind)]
 
+    def counts(self) -> dict[K, int]:
+        """How many runs of each kind are in flight."""
+        with self._changed:
+            return dict(self._in_flight)
+
+    def wait_quiet(self, concerns: Callable[[K], bool], seconds: float) -> bool:
+        """While runs are held back: wait until none is in flight for which `concerns(kind)`; False when that took longer."""
+        with self._changed:
+            return self._wait_quiet(concerns, time.monotonic() + seconds)
+
     @contextlib.contextmanager
     def hold(self, concerns: Callable[[K], bool], seconds: float) -> Iterator[bool]:
         """Hold back runs of kinds for which `concerns(kind)`; yields whether those in flight ended within `seconds`.
 
-        Runs of other kinds (a queue runner that is blocked for ever, say) go on. One switch holds at a time.
+        Runs of other kinds (a queue runner that is blocked for ever, say) go on. One switch holds at a time. Meanwhile `concerns`
+        may come to concern more kinds.
         """
         began = time.monotonic()
         with self._changed:
@@ -80,7 +96,7 @@ class Gate(Generic[K]):
                 self._release(began)
 
     def _release(self, began: float) -> None:
-        self._holding = None
+        self._holding = self.parting = None
         self.held += time.monotonic() - began
         self._changed.notify_all()
 

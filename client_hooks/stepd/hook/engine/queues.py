@@ -1,12 +1,12 @@
 """Queue content on its way from one session to the next. Nothing may run in either meanwhile, and nothing may break it off.
 
 Elements are read by turning the queue round once: each one is taken out and put back behind the others in one run, so that the
-old session has them all, in their order, whatever becomes of the new one.
+old session has them all, in their order, whatever becomes of the new one. It must not know what runs (see `draining`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -26,12 +26,15 @@ class QueueObstacleError(Exception):
     """A queue is in a state that cannot be carried; the message names it and says why."""
 
 
+Element = list[Any]  # component arrays
+
+
 @dataclass(frozen=True)
 class Content:
-    """Of queue op `name`: its elements, first to leave first, each a list of component arrays; and whether it is closed."""
+    """Of queue op `name`: its elements, first to leave first; and whether it is closed."""
 
     name: str
-    elements: tuple[list[Any], ...]
+    elements: tuple[Element, ...]
     closed: bool
 
 
@@ -57,7 +60,7 @@ class Ops:
         graph.versions.CopyFrom(mirror.user_graph.graph_def_versions)
         tensors: dict[tuple[str, int], Any] = {}
         where: dict[tuple[str, str], str] = {}
-        for i, name in enumerate(_one_of_each(view, queues)):
+        for i, name in enumerate(dict.fromkeys(one_of_each(view, queues).values())):
             here = mirror.name_here(name)
             tensors[here, 0] = capi.output(mirror.operation(name), 0)
             for role, node in _nodes(f"{prefix}/q{i}", here, component_types(view.nodes[name])).items():
@@ -65,6 +68,9 @@ class Ops:
                 where[name, role] = node.name
         self.queues = list(dict.fromkeys(name for name, _ in where))
         self._components = {name: len(component_types(view.nodes[name])) for name in self.queues}
+        self.types = {name: view.nodes[name].op for name in self.queues}
+        # How many elements there is room for; 2^31 - 1 where the program sets no limit.
+        self.capacity = {name: _capacity(view.nodes[name]) for name in self.queues}
         self._operations: dict[tuple[str, str], Any] = {}
         if where:
             made = capi.import_graph_def(mirror.graph, graph.SerializeToString(), tensors, {}, list(where.values()))
@@ -76,31 +82,57 @@ class Ops:
         for name in self.queues:
             for role in ("size", "is_closed"):
                 capi.build_executors(self._session, [], [self._output(name, role)], [])
+            capi.build_executors(self._session, [], self._taken(name), [])
             capi.build_executors(self._session, [], self._taken(name), [self._operations[name, "put back"]])
             feeds = [self._output(name, f"in{k}") for k in range(self._components[name])]
             capi.build_executors(self._session, feeds, [], [self._operations[name, "put"]])
 
-    def contents(self, types: dict[str, str]) -> list[Content]:
-        """What the queues hold; `types`: op type by queue. Raises QueueObstacleError before anything was touched."""
-        states = {name: (int(self._read(name, "size")), bool(self._read(name, "is_closed"))) for name in self.queues}
+    def contents(self, ahead: Mapping[str, list[Element]]) -> list[Content]:
+        """What the queues hold, behind what was taken `ahead`. Raises QueueObstacleError before anything more was touched."""
+        states = {name: (self.size(name), self.is_closed(name)) for name in self.queues}
         for name, (size, closed) in states.items():
             if size and closed:
                 raise QueueObstacleError(f"queue {name} is closed and still holds {size} elements")
-            if size and types[name] in CARRIED_EMPTY:
-                raise QueueObstacleError(f"queue {name} ({types[name]}) holds {size} elements whose order is not known")
-        return [Content(name, tuple(self._turn(name) for _ in range(size)), closed) for name, (size, closed) in states.items()]
+            if size and self.types[name] in CARRIED_EMPTY:
+                raise QueueObstacleError(f"queue {name} ({self.types[name]}) holds {size} elements whose order is not known")
+        return [
+            Content(name, (*ahead.get(name, ()), *(self._turn(name) for _ in range(size))), closed)
+            for name, (size, closed) in states.items()
+        ]
 
-    def fill(self, contents: Iterable[Content]) -> None:
-        """Put `contents` into empty queues. Raises RuntimeError when one has not all of it afterwards."""
+    def fill(self, contents: Iterable[Content]) -> dict[str, list[Element]]:
+        """Put `contents` into empty queues; returns what there was no room for. Raises RuntimeError when one has not the rest."""
+        beyond: dict[str, list[Element]] = {}
         for content in contents:
-            for element in content.elements:
-                feeds = {self._output(content.name, f"in{k}"): value for k, value in enumerate(element)}
-                self._run(feeds, [], [self._operations[content.name, "put"]])
+            fit = min(len(content.elements), self.capacity[content.name])
+            for element in content.elements[:fit]:
+                self._put(content.name, element)
             if content.closed:
                 self._run({}, [], [self._operations[content.name, "close"]])
-            size = int(self._read(content.name, "size"))
-            if size != len(content.elements):
-                raise RuntimeError(f"queue {content.name} has {size} elements in the new session, not {len(content.elements)}")
+            size = self.size(content.name)
+            if size != fit:
+                raise RuntimeError(f"queue {content.name} has {size} elements in the new session, not {fit}")
+            beyond[content.name] = list(content.elements[fit:])
+        return beyond
+
+    def give_back(self, taken: Mapping[str, list[Element]]) -> dict[str, list[Element]]:
+        """Put what was taken out before all else that the queues hold; returns what there was no room for. Nothing else may run."""
+        whole = {name: [*elements, *(self.take(name) for _ in range(self.size(name)))] for name, elements in taken.items()}
+        return self.fill(Content(name, tuple(elements), False) for name, elements in whole.items())
+
+    def size(self, name: str) -> int:
+        return int(self._read(name, "size"))
+
+    def is_closed(self, name: str) -> bool:
+        return bool(self._read(name, "is_closed"))
+
+    def take(self, name: str) -> Element:
+        """Take the next element out of a queue that has one."""
+        return list(self._run({}, self._taken(name), []))
+
+    def _put(self, name: str, element: Element) -> None:
+        feeds = {self._output(name, f"in{k}"): value for k, value in enumerate(element)}
+        self._run(feeds, [], [self._operations[name, "put"]])
 
     def _turn(self, name: str) -> list[Any]:
         return list(self._run({}, self._taken(name), [self._operations[name, "put back"]]))
@@ -118,13 +150,19 @@ class Ops:
         return capi.run_session(self._session, None, feeds, fetches, targets, None)
 
 
-def _one_of_each(view: GraphView, queues: Iterable[str]) -> list[str]:
-    """Ops that share a queue by its name stand for one queue."""
+def one_of_each(view: GraphView, queues: Iterable[str]) -> dict[str, str]:
+    """Queue op -> the first that stands for the same queue: ops may share one by its name."""
     found: dict[tuple[bytes, bytes], str] = {}
+    made = {}
     for name in queues:
         attr = view.nodes[name].proto.attr
-        found.setdefault((attr["container"].s, attr["shared_name"].s or name.encode()), name)
-    return list(found.values())
+        made[name] = found.setdefault((attr["container"].s, attr["shared_name"].s or name.encode()), name)
+    return made
+
+
+def _capacity(node: Node) -> int:
+    capacity = int(node.proto.attr["capacity"].i)
+    return capacity if capacity >= 0 else (1 << 31) - 1
 
 
 def _nodes(base: str, queue: str, types: list[int]) -> dict[str, Any]:

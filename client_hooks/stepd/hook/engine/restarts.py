@@ -8,19 +8,20 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from stepd.hook.engine import capi, containers, names, queues
 from stepd.hook.engine.checkpoints import state_dir
 from stepd.hook.engine.copies import Copy
 from stepd.hook.engine.direct import DirectSaving, readers_of
+from stepd.hook.engine.draining import Draining, any_kind, quiet_moment
 from stepd.hook.engine.kinds import Kind
 from stepd.hook.engine.mirror import Mirror
 from stepd.hook.engine.replay import Replay
 from stepd.hook.engine.restart import Loading, Saving, Side, StateChangedError
 from stepd.hook.engine.state import Inventory, inventory
-from stepd.hook.engine.switcher import NO_PLAN, NotQuietError, Switcher, SwitchRefusedError, build, patience
+from stepd.hook.engine.switcher import NO_PLAN, NotQuietError, Switcher, SwitchRefusedError, build
 from stepd.hook.model import LiveStrategy, SwitchOutcome, Way
 
 if TYPE_CHECKING:
@@ -99,11 +100,11 @@ def _in_a_quiet_moment(engine: SessionEngine, successor: _Successor, seconds: fl
 
 @dataclass
 class _Queues:
-    """Helpers on the queues of both sessions."""
+    """Helpers on the queues of both sessions, and what ends the runs that are blocked in them."""
 
     old: queues.Ops
     new: queues.Ops
-    types: dict[str, str] = field(default_factory=dict)
+    draining: Draining
 
 
 class _Successor:
@@ -173,36 +174,48 @@ class _Successor:
             ops = [queues.Ops(s.session, s.mirror, view, owned.queues, f"{s.prefix}/queues") for s in (old, new)]
             for one in ops if builds else ():
                 one.build()
-            self._queues = _Queues(*ops, {name: view.nodes[name].op for name in owned.queues})
+            self._queues = _Queues(*ops, Draining(engine, ops[0], view))
 
     def take_over(self, seconds: float) -> float:
         """Have the engine go on in the new session; returns the seconds that runs were held back. Raises NotQuietError."""
-        engine = self._engine
+        engine, draining = self._engine, self._queues.draining if self._queues else None
         with engine.lock:
-            with engine.gate.hold(_any, patience(engine.gate.in_flight(_any), seconds)) as quiet:
+            with quiet_moment(engine, draining, seconds) as quiet:
                 held = time.monotonic()
                 if not quiet:
                     raise NotQuietError(f"{_blocked(engine)} does not end, which keeps the session from being restarted")
-                self._check_unchanged()
-                owned = self._inventory()
-                if replace(owned, draws={}) != replace(self._owned, draws={}):
-                    raise StateChangedError("the program made other state while the restart was prepared")
-                self._move_state(owned)
-                self._old = engine.replace_session(self._raw, self.switcher)
-                self._raw = None
+                try:
+                    beyond = self._go_over()
+                except BaseException:
+                    if draining:
+                        draining.give_back()
+                    raise
+                if draining:
+                    draining.settle(beyond)
             return time.monotonic() - held
 
-    def _move_state(self, owned: Inventory) -> None:
+    def _go_over(self) -> dict[str, list[queues.Element]]:
+        """In a quiet moment: take the state over and be the engine's session. Returns what queues had no room for."""
+        self._check_unchanged()
+        owned = self._inventory()
+        if replace(owned, draws={}) != replace(self._owned, draws={}):
+            raise StateChangedError("the program made other state while the restart was prepared")
+        beyond = self._move_state(owned)
+        self._old = self._engine.replace_session(self._raw, self.switcher)
+        self._raw = None
+        return beyond
+
+    def _move_state(self, owned: Inventory) -> dict[str, list[queues.Element]]:
         assert self._saving is not None
-        contents = self._queues.old.contents(self._queues.types) if self._queues else []
+        contents = self._queues.old.contents(self._queues.draining.taken) if self._queues else []
         self._engine.note_containers()
         self._saving.save()
         self._loading.load()
         self._replay.advance(owned.draws)
-        if self._queues:
-            self._queues.new.fill(contents)
+        beyond = self._queues.new.fill(contents) if self._queues else {}
         self._loading.verify()
         self.switcher.homes.at.update(self._moved)
+        return beyond
 
     def _inventory(self) -> Inventory:
         """What is to be carried now. Raises SwitchRefusedError when it cannot be."""
@@ -231,12 +244,8 @@ class _Successor:
             self._before.retire()
 
 
-def _any(kind: Kind) -> bool:
-    return True
-
-
 def _blocked(engine: SessionEngine) -> str:
     """The run in flight that goes on for longest, in words."""
-    kinds = engine.gate.in_flight(_any)
+    kinds = engine.gate.in_flight(any_kind)
     ends = [*kinds[0].step.fetches, *kinds[0].step.targets] if kinds else []
     return f"a run of {', '.join(ends[:2])}{', ...' * (len(ends) > 2)}" if ends else "a run"

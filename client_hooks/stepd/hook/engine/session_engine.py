@@ -19,6 +19,7 @@ from tensorflow.core.protobuf import config_pb2
 from stepd.hook.engine import capi, chaos_switches, containers, names, requests
 from stepd.hook.engine.chaos import ChaosMonkey
 from stepd.hook.engine.describe import describe
+from stepd.hook.engine.draining import Delivery
 from stepd.hook.engine.gate import Gate
 from stepd.hook.engine.kinds import Kind, Kinds, Route
 from stepd.hook.engine.mirror import Mirror
@@ -129,7 +130,7 @@ class SessionEngine:
                 options, metadata = traced.options, traced.metadata
         call = functools.partial(self._run_on, options, feeds, fetches, targets, metadata)
         try:
-            return self.guarded(kind, call, metadata, traced, feeds)
+            return self.guarded(kind, call, metadata, traced, feeds, options)
         finally:
             if traced is not None:
                 traced.free()
@@ -140,9 +141,8 @@ class SessionEngine:
         mapped = {route.feeds[t]: value for t, value in feeds.items()}
         return capi.run_session(self.raw, options, mapped, route.fetches, route.targets, metadata)
 
-    def guarded(
-        self, kind: Kind, call: Callable[[Route | None], Any], metadata: Any = None, traced: Traced | None = None, feeds: Any = None
-    ) -> Any:
+    def guarded(self, kind: Kind, call: Callable[[Route | None], Any], metadata: Any = None, traced: Traced | None = None,
+                feeds: Any = None, options: Any = None) -> Any:  # fmt: skip
         """Run `call` with the kind's route, as one run in flight that the observer hears of."""
         begin = _clock()
         switched = self.chaos is not None and chaos_switches.switch(self, self.chaos, kind)
@@ -151,7 +151,7 @@ class SessionEngine:
         strategy, error = self.strategy_id, ""
         self.ran = True
         try:
-            return call(route)
+            result = call(route)
         except BaseException as e:
             error = type(e).__name__
             self.kinds.uncertain.add(kind.step)
@@ -160,7 +160,7 @@ class SessionEngine:
             raise
         finally:
             kind.ran(_clock() - begin, self.gate.held - held)  # counted while it is in flight: restarts go by the count
-            self.gate.leave(kind)
+            owed = self.gate.leave(kind, not error)
             if metadata is not None and (route is not None or traced is not None):
                 self.told.use_metadata(metadata, traced.verification if traced is not None else None, error)
             if self.told.observer is not None:
@@ -169,6 +169,9 @@ class SessionEngine:
                 batch = _batch(feeds) if recorded is not None else ()
                 self.told.run_finished(RunRecord(kind.step, strategy, begin, kind.seconds, recorded is not None, recorded,
                                                  switched or kind.waited, first, error, batch))  # fmt: skip
+        if isinstance(owed, Delivery):
+            owed.deliver(options, begin)
+        return result
 
     def note_containers(self, wanted: Iterable[str] = ()) -> None:
         """Remember which resource containers the session has, `wanted` or all that the graph names. Called with the lock held."""
