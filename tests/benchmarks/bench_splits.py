@@ -1,9 +1,10 @@
-"""Data parallelism found by stepd on two local devices against one of them: step times and losses, interleaved.
+"""Data parallelism found by stepd on two local devices, against one of them and against what is written by hand for two.
 
-    python tests/benchmarks/bench_splits.py [--models vgg mlp bert lstm] [--rounds 5] [--steps 10] [--late]
+    python tests/benchmarks/bench_splits.py [--models vgg mlp bert lstm vgg-dense] [--rounds 5] [--steps 6] [--small] [--late]
 
-Starts itself under `stepd-run --local-devices 2`; in there the engine is driven directly, without a daemon: a round is some steps
-of the program's own placement, then some with `replicate` in force.
+Starts itself under `stepd-run --local-devices 2`; in there the engine is driven directly, without a daemon. A round is some steps
+of each: the program on one device, two towers written by hand (variables on both devices), layers placed by hand, and the first
+program with `replicate` in force.
 """
 
 from __future__ import annotations
@@ -19,7 +20,8 @@ import time
 from pathlib import Path
 from typing import Any
 
-WARM_UP = 3
+WARM_UP = 2
+COLUMNS = ("one device", "two towers", "layers", "replicated")
 
 
 def parent(arguments: list[str]) -> int:
@@ -27,10 +29,14 @@ def parent(arguments: list[str]) -> int:
     launcher = Path(sys.executable).with_name("stepd-run")
     plain = {**os.environ, "STEPD_ENABLE": "", "TF_CPP_MIN_LOG_LEVEL": "2"}
     options = parse(arguments)
+    print(
+        f"{'model':10s} {'batch':>5s}" + "".join(f"{name:>13s}" for name in COLUMNS) + "   stepd over: one, best by hand",
+        flush=True,
+    )
     for model in options.models:
         command = [str(launcher), "--local-devices", "2", "--", "env", "STEPD_ENABLE=0", sys.executable, __file__, "--child"]
         command += ["--models", model, "--rounds", str(options.rounds), "--steps", str(options.steps)]
-        command += ["--late"] if options.late else []
+        command += [f"--{name}" for name in ("late", "small") if getattr(options, name)]
         done = subprocess.run(command, env=plain, stdout=subprocess.PIPE, text=True, check=False)
         line = next((text for text in done.stdout.splitlines() if text.startswith("{")), "")
         if done.returncode or not line:
@@ -41,20 +47,26 @@ def parent(arguments: list[str]) -> int:
 
 def show(model: str, got: dict[str, Any]) -> None:
     """One line a model."""
-    before, after = statistics.median(got["plain"]), statistics.median(got["split"])
+    medians = {name: statistics.median(got["times"][name]) for name in COLUMNS}
+    mine, by_hand = medians["replicated"], min(medians["two towers"], medians["layers"])
     print(
-        f"{model:10s} one device {before * 1e3:7.1f} ms, replicated {after * 1e3:7.1f} ms: {before / after:.2f} times; "
-        f"{got['splits']} ops in parts, switch {got['switch']:.2f} s, losses differ by {got['difference']:.1e} relative"
+        f"{model:10s} {got['batch']:5d}"
+        + "".join(f"{medians[name] * 1e3:10.1f} ms" for name in COLUMNS)
+        + f"   {medians['one device'] / mine:.2f}, {by_hand / mine:.2f} ({got['splits']} ops in parts, "
+        f"losses differ by {got['difference']:.1e} relative)",
+        flush=True,
     )
 
 
 def child(options: argparse.Namespace) -> None:
-    """Train one model here, in turn on its own placement and replicated."""
+    """Train one model here in all ways by turns, and print what it took."""
+    from dataclasses import replace
+
     import numpy as np
     import tensorflow.compat.v1 as tf
 
     sys.path.insert(0, str(Path(__file__).parents[1] / "hook" / "rewrite"))
-    from split_sizes import LARGE
+    from split_sizes import LARGE, SMALL, layers_placed, one_device, two_towers
 
     from stepd.hook import local_devices
     from stepd.hook.engine import install
@@ -64,41 +76,61 @@ def child(options: argparse.Namespace) -> None:
     tf.disable_eager_execution()
     heard = Heard()
     install(heard, EngineSettings(local_cluster=local_devices.local_cluster))
-    data, loss, train = LARGE[options.models[0]](options.late)
-    start = tf.global_variables_initializer()
-    fed = {f"{name}:0": array for name, array in data.arrays.items()}
-    with tf.Session() as session:
+    name = options.models[0]
+    model = replace(LARGE[name], batch=SMALL[name]) if options.small else LARGE[name]
+    runs = {}
+    for way, write in (("one device", one_device), ("two towers", two_towers), ("layers", layers_placed)):
+        with tf.Graph().as_default():
+            runs[way] = Running(write(model, options.late))
+        runs[way].steps(WARM_UP)
+    plain = runs["one device"]
+    engine = heard.engines[0]
+    times: dict[str, list[float]] = {name: [] for name in COLUMNS}
+    before = plain.losses(5)
+    difference, outcome = None, None
+    for _ in range(options.rounds):
+        for way, running in runs.items():
+            times[way].append(statistics.median(running.steps(options.steps)))
+        outcome = heard.ask(lambda done: engine.request_switch(LiveStrategy("all", {}, replicate=True), Way.IN_SESSION, done),
+                            lambda: plain.steps(1))  # fmt: skip
+        assert outcome.ok, outcome.error
+        times["replicated"].append(statistics.median(plain.steps(options.steps)))
+        if difference is None:
+            difference = float(np.max(np.abs(before - plain.losses(5)) / np.abs(before)))
+        heard.ask(lambda done: engine.request_rollback("bench", done), lambda: None)
+    assert outcome is not None
+    result = {"times": times, "splits": outcome.splits_in_force, "difference": difference, "batch": model.batch}
+    print(json.dumps(result))
 
-        def steps(count: int) -> list[float]:
-            seconds = []
-            for _ in range(count):
-                began = time.perf_counter()
-                session.run(train, fed)
-                seconds.append(time.perf_counter() - began)
-            return seconds[WARM_UP:]
 
-        def losses(count: int) -> Any:
-            session.run(start)
-            return np.array([session.run([loss, train], fed)[0] for _ in range(count)])
+class Running:
+    """A program in a session of its own."""
 
-        session.run(start)
-        steps(WARM_UP)
-        (engine,) = heard.engines
-        times: dict[str, list[float]] = {"plain": [], "split": []}
-        plain_losses, split_losses, outcome, switched = losses(5), None, None, []
-        for _ in range(options.rounds):
-            times["plain"].append(statistics.median(steps(options.steps)))
+    def __init__(self, program: Any) -> None:
+        import tensorflow.compat.v1 as tf
+
+        self._program = program
+        self._start = tf.global_variables_initializer()
+        self._fed = {f"{name}:0": array for name, array in program.data.arrays.items()}
+        self._session = tf.Session()
+        self._session.run(self._start)
+
+    def steps(self, count: int) -> list[float]:
+        """Seconds of each of `count` steps, after some that are not counted."""
+        seconds = []
+        for _ in range(WARM_UP + count):
             began = time.perf_counter()
-            outcome = heard.ask(lambda done: engine.request_switch(LiveStrategy("all", {}, replicate=True), Way.IN_SESSION, done),
-                                lambda: steps(1))  # fmt: skip
-            assert outcome.ok, outcome.error
-            switched.append(time.perf_counter() - began)
-            times["split"].append(statistics.median(steps(options.steps)))
-            split_losses = losses(5) if len(switched) == 1 else split_losses
-            heard.ask(lambda done: engine.request_rollback("bench", done), lambda: None)
-        assert outcome is not None
-        difference = float(np.max(np.abs(plain_losses - split_losses) / np.abs(plain_losses)))
-        print(json.dumps({**times, "splits": outcome.splits_in_force, "switch": switched[0], "difference": difference}))
+            self._session.run(self._program.train, self._fed)
+            seconds.append(time.perf_counter() - began)
+        return seconds[WARM_UP:]
+
+    def losses(self, count: int) -> Any:
+        """Losses of the first `count` steps, from the start."""
+        import numpy as np
+
+        self._session.run(self._start)
+        both = [self._program.loss, self._program.train]
+        return np.array([self._session.run(both, self._fed)[0] for _ in range(count)])
 
 
 class Heard:
@@ -140,9 +172,10 @@ class Heard:
 def parse(arguments: list[str]) -> argparse.Namespace:
     """The command line."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
-    parser.add_argument("--models", nargs="+", default=["vgg", "mlp", "bert", "lstm"])
+    parser.add_argument("--models", nargs="+", default=["vgg", "mlp", "bert", "lstm", "vgg-dense"])
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--steps", type=int, default=10)
+    parser.add_argument("--steps", type=int, default=6)
+    parser.add_argument("--small", action="store_true", help="batches at which one device is nearly enough")
     parser.add_argument("--late", action="store_true", help="the batch size is known at run time only")
     parser.add_argument("--child", action="store_true", help=argparse.SUPPRESS)
     return parser.parse_args(arguments)

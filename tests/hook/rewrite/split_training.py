@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -18,6 +19,7 @@ from stepd.hook.rewrite.facts import Facts
 from stepd.hook.rewrite.replicate import batch_regions
 
 MARK = "stepd_1"
+_PART = re.compile(r"-part\d+")
 Picks = Callable[[Facts], tuple[dict[str, Chosen], dict[str, str]]]
 
 
@@ -40,6 +42,17 @@ class Both:
     def cuts(self) -> list[str]:
         """Ops whose outputs are cut."""
         return sorted({n.name.split("-stepd")[0] for n in self.nodes if n.op in ("Split", "SplitV") and "-cut" in n.name})
+
+    def waits_across(self) -> list[tuple[str, str]]:
+        """(part, what it waits for) where that is another part, or a whole NoOp, which waits for all parts of something."""
+        found = []
+        for node in self.nodes:
+            own = _PART.search(node.name)
+            for text in node.input if own else ():
+                other = _PART.search(text)
+                if text.startswith("^") and (other.group() != own.group() if other else text.endswith(f"group_deps-{MARK}")):
+                    found.append((node.name, text))
+        return found
 
     def joined(self) -> list[tuple[str, str]]:
         """(op in parts along an axis, op that reads all of it)."""

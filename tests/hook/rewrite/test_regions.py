@@ -35,6 +35,7 @@ def test_a_replicated_program_learns_the_same(model: str) -> None:
     read = ("Placeholder", "Gather", "embedding_lookup", "zeros_like", "random_uniform/RandomUniform")
     assert all(name.startswith(read) for name in both.cuts()), both.cuts()
     assert all(both.facts.view.nodes[reader].op.startswith("Resource") for _, reader in both.joined()), both.joined()
+    assert both.waits_across() == [], "devices would go in step"
 
 
 @pytest.mark.parametrize("how", ["fed", "iterator", "queue"])

@@ -66,7 +66,8 @@ class _Rewriting:
         self._joined: dict[tuple[str, int], str] = {}
         self._constants: dict[tuple[str, str], str] = {}
         self._made: list[Any] = []
-        self._user_names = {str(copied[name].name): name for name in self._chosen}
+        self._user_names = {str(node.name): name for name, node in copied.items()}
+        self._waiting: dict[tuple[str, int, int, str], str] = {}  # parts of NoOps
 
     def nodes(self) -> list[Any]:
         for name, node in self._copied.items():
@@ -106,7 +107,7 @@ class _Rewriting:
             part.op = chosen.way.op or part.op
             for attr, numbers in chosen.way.lists.items():
                 part.attr[attr].list.i[:] = numbers
-            controls = [c for text in node.input if text.startswith("^") for c in self._part_waits(text, k, chosen.parts)]
+            controls = self._waits_of_part(node, k, chosen.parts, part.device)
             part.input[:] = [*inputs, *controls]
             self._made.append(part)
             parts.append(self._guarded(name, part, make) if self._may_be_empty(name) else part.name)
@@ -232,18 +233,38 @@ class _Rewriting:
         make.join(final, parts, types[index], held, len(dims) if dims is not None else None, devices)
         self._joined[name, index] = final
 
-    def _part_waits(self, text: str, k: int, parts: int) -> list[str]:
-        """What part `k` waits for in place of a control input: part k, so that devices do not wait for each other.
+    def _waits_of_part(self, node: Any, k: int, parts: int, device: str) -> list[str]:
+        """Control inputs of part `k` of an op: of part k of what the op waits for, so that devices do not wait for each other.
 
         Split ops have no effects; whoever waits for all parts of this op still waits for all parts of the other.
         """
-        waits = self._waits(text)
-        return waits[k : k + 1] if len(waits) == parts else waits
+        waits = (w for text in node.input if text.startswith("^") for w in self._part_waits(text, k, parts, device))
+        return list(dict.fromkeys(waits))
+
+    def _part_waits(self, text: str, k: int, parts: int, device: str) -> list[str]:
+        """What part `k` waits for in place of one control input. Gradients wait for groups of others: a NoOp has parts as well."""
+        source = self._user_names.get(text[1:], "")
+        if source in self._chosen:
+            waits = self._waits(text)
+            return waits[k : k + 1] if len(waits) == parts else waits
+        node = self._copied.get(source)
+        if node is None or node.op != "NoOp":
+            return [text]
+        key = (source, k, parts, device)
+        if key not in self._waiting:
+            inner = self._waits_of_part(node, k, parts, device)
+            self._waiting[key] = text[1:]
+            if inner != list(node.input):
+                serial = len(self._waiting)
+                made = NodeDef(name=f"{part_name(node.name, k)}x{serial}", op="NoOp", device=device, input=inner)
+                self._made.append(made)
+                self._waiting[key] = made.name
+        return [f"^{self._waiting[key]}"]
 
     def _waits(self, text: str) -> list[str]:
         """Control inputs in place of one: of the parts, not of their join."""
-        source = self._user_names.get(text[1:])
-        if source is None:
+        source = self._user_names.get(text[1:], "")
+        if source not in self._chosen:
             return [text]
         return [f"^{part_name(text[1:], k)}" for k in range(self._chosen[source].parts)]
 
