@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from stepd.core.compiled import inner, kernel
+from stepd.core.placement.device_choice import roomiest
 from stepd.core.placement.partial_schedule import (
     Limits,
     Partial,
@@ -13,8 +14,8 @@ from stepd.core.placement.partial_schedule import (
     fits,
     inputs_on,
     new_partial,
+    output_bytes,
     place,
-    roomiest,
     start_on,
 )
 from stepd.core.prepared import Tables
@@ -55,7 +56,7 @@ def _starts(tables: Tables, limits: Limits, rules: Rules, state: Partial, op: in
         begin[device] = np.inf
         if can_run(tables, limits, state, op, device):
             ready, incoming = inputs_on(tables, rules, state, op, device)
-            if fits(tables, limits, state, op, device, incoming):
+            if fits(tables, limits, state, op, device, incoming, output_bytes(tables, op)):
                 begin[device] = start_on(tables, rules, state, op, device, ready)
         if begin[device] < begin[best]:
             best = device
@@ -88,7 +89,7 @@ def _fill(tables: Tables, limits: Limits, rules: Rules, order: Index, state: Par
             candidate = (current + k) % len(tables.memory)
             if device < 0 and can_run(tables, limits, state, op, candidate):
                 ready, incoming = inputs_on(tables, rules, state, op, candidate)
-                if ready < np.inf and fits(tables, limits, state, op, candidate, incoming):
+                if ready < np.inf and fits(tables, limits, state, op, candidate, incoming, output_bytes(tables, op)):
                     device = candidate
         if device < 0:
             device = roomiest(tables, limits, state, op)

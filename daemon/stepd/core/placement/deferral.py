@@ -9,15 +9,14 @@ from __future__ import annotations
 import numpy as np
 
 from stepd.core.compiled import inlined, inner, kernel
+from stepd.core.placement.device_choice import fastest_device, roomiest
 from stepd.core.placement.partial_schedule import (
     Limits,
     Mask,
     Partial,
     Rules,
     can_run,
-    fastest_device,
     place,
-    roomiest,
 )
 from stepd.core.prepared import Prepared, Tables
 from stepd.core.problem import Float, Index

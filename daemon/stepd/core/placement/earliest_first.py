@@ -16,6 +16,7 @@ import numpy as np
 from stepd.core.compiled import inner, kernel
 from stepd.core.heaps import pop, pop_timed, push, push_timed
 from stepd.core.placement.deferral import any_unplaced_input, bring_inputs, settle_inputs
+from stepd.core.placement.device_choice import roomiest
 from stepd.core.placement.partial_schedule import (
     Limits,
     Mask,
@@ -25,8 +26,8 @@ from stepd.core.placement.partial_schedule import (
     fits,
     inputs_on,
     new_partial,
+    output_bytes,
     place,
-    roomiest,
 )
 from stepd.core.prepared import Tables
 from stepd.core.problem import Float, Index
@@ -97,7 +98,7 @@ def _run(tables: Tables, limits: Limits, rules: Rules, choice: Choice, state: Pa
         if (
             ready == np.inf
             or not can_run(tables, limits, state, op, device)
-            or not fits(tables, limits, state, op, device, incoming)
+            or not fits(tables, limits, state, op, device, incoming, output_bytes(tables, op))
         ):
             queues.pairs[op] -= 1
             if queues.pairs[op] == 0:
@@ -112,7 +113,7 @@ def _run(tables: Tables, limits: Limits, rules: Rules, choice: Choice, state: Pa
 
 @inner
 def _idle_from(state: Partial, device: int) -> float:
-    return float(state.busy.starts[device, state.busy.used[device] - 1])
+    return float(state.busy.starts[device, state.busy.last[device]])
 
 
 @inner

@@ -12,18 +12,18 @@ import numpy as np
 
 from stepd.core.compiled import inlined, inner, kernel
 from stepd.core.placement.deferral import any_unplaced_input, bring_inputs, settle_inputs
+from stepd.core.placement.device_choice import fastest_device, roomiest
 from stepd.core.placement.partial_schedule import (
     Limits,
     Mask,
     Partial,
     Rules,
     can_run,
-    fastest_device,
     fits,
     inputs_on,
     new_partial,
+    output_bytes,
     place,
-    roomiest,
 )
 from stepd.core.prepared import Tables
 from stepd.core.problem import Float, Index
@@ -98,7 +98,7 @@ def _holds(tables: Tables, limits: Limits, rules: Rules, state: Partial, op: int
     if not can_run(tables, limits, state, op, device):
         return False
     ready, incoming = inputs_on(tables, rules, state, op, device)
-    return ready < np.inf and fits(tables, limits, state, op, device, incoming)
+    return ready < np.inf and fits(tables, limits, state, op, device, incoming, output_bytes(tables, op))
 
 
 @inner

@@ -14,6 +14,7 @@ from stepd.core.coarsen import coarsen, expand
 from stepd.core.compiled import inner, kernel
 from stepd.core.heaps import pop_timed, push_timed
 from stepd.core.placement.coarse_groups import coplaced, merge_ops
+from stepd.core.placement.device_choice import roomiest
 from stepd.core.placement.favourite_children import favourite_children
 from stepd.core.placement.partial_schedule import (
     Limits,
@@ -24,7 +25,7 @@ from stepd.core.placement.partial_schedule import (
     inputs_on,
     limits_of,
     new_partial,
-    roomiest,
+    output_bytes,
     start_on,
 )
 from stepd.core.placement.partial_schedule import place as run_on
@@ -147,7 +148,7 @@ def _earliest(tables: Tables, limits: Limits, rules: Rules, state: Partial, awak
         if not can_run(tables, limits, state, op, d):
             continue
         ready, incoming = inputs_on(tables, rules, state, op, d)
-        if not fits(tables, limits, state, op, d, incoming):
+        if not fits(tables, limits, state, op, d, incoming, output_bytes(tables, op)):
             continue
         start = start_on(tables, rules, state, op, d, ready)
         waits = awake.child[d] >= 0 and awake.child[d] != op and state.placement[awake.child[d]] < 0

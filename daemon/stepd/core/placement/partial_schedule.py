@@ -54,6 +54,8 @@ class Partial(NamedTuple):
     links: Timelines
     queue_begin: Float  # [d] scratch of inputs_on, by source
     queue_load: Float  # [d]
+    soonest: Float  # [d] scratch of the choice of a device
+    refined: Index  # [d]
     overflow: Index  # [1] ops placed where the memory did not suffice, since it did nowhere
 
 
@@ -96,6 +98,8 @@ def new_partial(tables: Tables, limits: Limits, rules: Rules) -> Partial:
         new_timelines(max(1, tables.n_links), rules.gaps, 0.5 * link_tiny if link_tiny < np.inf else 0.0),
         np.zeros(d),
         np.zeros(d),
+        np.zeros(d),
+        np.zeros(d, dtype=np.int32),
         np.zeros(1, dtype=np.int32),
     )
 
@@ -167,42 +171,15 @@ def output_bytes(tables: Tables, op: int) -> float:
 
 
 @inlined
-def fits(tables: Tables, limits: Limits, state: Partial, op: int, device: int, incoming: float) -> bool:
-    """Whether `op`, with `incoming` bytes of inputs, keeps the memory of `device`; a group counts whole with its first op."""
+def fits(tables: Tables, limits: Limits, state: Partial, op: int, device: int, incoming: float, made: float) -> bool:
+    """Whether `op`, with `incoming` bytes of inputs and `made` of outputs, keeps the memory of `device`; a group counts whole with
+    its first op."""
     group = tables.group[op]
     resident = state.resident[device]
     if state.group_device[group] < 0:
         resident += limits.group_resident[group]
-    running = state.live[device] + incoming + max(float(tables.temp[op]), output_bytes(tables, op))
+    running = state.live[device] + incoming + max(float(tables.temp[op]), made)
     return bool(resident + max(running, state.peak[device]) <= limits.capacity[device])
-
-
-@inner
-def fastest_device(tables: Tables, limits: Limits, rules: Rules, state: Partial, op: int) -> int:
-    """The device with room on which `op` would end first (ties: the fewest bytes to bring, then the first), else -1."""
-    best, best_finish, best_incoming = -1, np.inf, np.inf
-    for device in range(len(tables.memory)):
-        if not can_run(tables, limits, state, op, device):
-            continue
-        ready, incoming = inputs_on(tables, rules, state, op, device)
-        if ready + tables.seconds[op, device] > best_finish or not fits(tables, limits, state, op, device, incoming):
-            continue
-        finish = start_on(tables, rules, state, op, device, ready) + tables.seconds[op, device]
-        if finish < best_finish or (finish == best_finish < np.inf and incoming < best_incoming):
-            best, best_finish, best_incoming = device, finish, incoming
-    return best
-
-
-@inner
-def roomiest(tables: Tables, limits: Limits, state: Partial, op: int) -> int:
-    """The device with the most memory left among those that `op` can run on: the best effort when it fits nowhere."""
-    best, most = -1, -np.inf
-    for device in range(len(tables.memory)):
-        if can_run(tables, limits, state, op, device):
-            left = limits.capacity[device] - state.resident[device] - state.peak[device]
-            if best < 0 or left > most:
-                best, most = device, left
-    return best
 
 
 @inner

@@ -1,9 +1,9 @@
 """Idle time of devices and links: where the insertion of HEFT and DPOS looks for room.
 
 A resource's timeline is its list of idle gaps in order of time, the last one open-ended; it knows no ops, no graph and no
-memory. Timelines of several resources are rows of two arrays. Only the newest `gaps` (columns) of a row are kept: a schedule is
-built roughly in order of time, so the oldest gaps are the ones that nothing fits any more; dropping them bounds the time and the
-memory of a pass. A gap that is shorter than `tiny` is dropped at once.
+memory. Timelines of several resources are rows of two arrays. Only the newest `gaps` of a row are kept: a schedule is built roughly
+in order of time, so the oldest gaps are the ones that nothing fits any more; dropping them bounds the time and the memory of
+a pass. A gap that is shorter than `tiny` is dropped at once.
 """
 
 from __future__ import annotations
@@ -17,39 +17,39 @@ from stepd.core.problem import Float, Index, Int
 
 
 class Timelines(NamedTuple):
-    """starts, ends: float64 [resources, gaps], seconds; used: int64 [resources], gaps in use; tiny: seconds."""
+    """The gaps of row r are starts[r, k], ends[r, k] for first[r] <= k <= last[r]."""
 
-    starts: Float
+    starts: Float  # [resources, 2 * gaps] seconds
     ends: Float
-    used: Int
-    tiny: float
+    first: Int  # [resources]
+    last: Int  # [resources]
+    tiny: float  # seconds
 
 
 @kernel
 def new_timelines(resources: int, gaps: int, tiny: float) -> Timelines:
     """Timelines that are idle from 0 on."""
-    starts = np.empty((resources, gaps))
-    ends = np.empty((resources, gaps))
-    count = np.ones(resources, dtype=np.int64)
+    starts = np.empty((resources, 2 * gaps))
+    ends = np.empty((resources, 2 * gaps))
     for row in range(resources):
         starts[row, 0] = 0.0
         ends[row, 0] = np.inf
-    return Timelines(starts, ends, count, tiny)
+    return Timelines(starts, ends, np.zeros(resources, dtype=np.int64), np.zeros(resources, dtype=np.int64), tiny)
 
 
 @inlined
 def first_gap(lines: Timelines, row: int, ready: float, duration: float) -> int:
     """Index of the first gap of `row` that holds `duration` from `ready` on; there always is one."""
-    last: int = lines.used[row] - 1
+    last: int = lines.last[row]
     if ready >= lines.starts[row, last]:
         return last
-    low, high = 0, last
-    while low < high:
-        middle = (low + high) // 2
-        if lines.ends[row, middle] >= ready + duration:
-            high = middle
-        else:
-            low = middle + 1
+    low = lines.first[row]
+    count = last - low
+    until = ready + duration
+    while count > 0:  # without a branch that the processor would have to guess
+        half = (count + 1) >> 1
+        low += half if lines.ends[row, low + half - 1] < until else 0
+        count -= half
     while max(lines.starts[row, low], ready) + duration > lines.ends[row, low]:
         low += 1
     return low
@@ -63,7 +63,7 @@ def earliest(lines: Timelines, row: int, ready: float, duration: float, insertio
     """
     if duration <= 0.0:
         return ready
-    gap = first_gap(lines, row, ready, duration) if insertion else lines.used[row] - 1
+    gap = first_gap(lines, row, ready, duration) if insertion else lines.last[row]
     begin: float = lines.starts[row, gap]
     return max(begin, ready)
 
@@ -102,32 +102,32 @@ def take(lines: Timelines, row: int, start: float, duration: float) -> None:
     elif keep_right:
         lines.starts[row, gap] = end
     else:
-        _shift(lines, row, gap, gap + 1)
-        lines.used[row] -= 1
+        for i in range(gap, lines.last[row]):
+            lines.starts[row, i] = lines.starts[row, i + 1]
+            lines.ends[row, i] = lines.ends[row, i + 1]
+        lines.last[row] -= 1
 
 
 @inlined
 def _split(lines: Timelines, row: int, gap: int, start: float, end: float) -> None:
-    count = lines.used[row]
-    if count == lines.starts.shape[1]:  # full: forget the oldest gap
-        if gap == 0:
-            lines.starts[row, 0] = end
+    columns = lines.starts.shape[1]
+    if 2 * (lines.last[row] - lines.first[row] + 1) == columns:  # full: forget the oldest gap
+        if gap == lines.first[row]:
+            lines.starts[row, gap] = end
             return
-        _shift(lines, row, 0, 1)
-        gap -= 1
-        count -= 1
-    for i in range(count, gap + 1, -1):
+        lines.first[row] += 1
+    if lines.last[row] + 1 == columns:  # no column left: begin anew from the first
+        base = lines.first[row]
+        for i in range(base, columns):
+            lines.starts[row, i - base] = lines.starts[row, i]
+            lines.ends[row, i - base] = lines.ends[row, i]
+        lines.first[row] = 0
+        lines.last[row] -= base
+        gap -= base
+    for i in range(lines.last[row] + 1, gap + 1, -1):
         lines.starts[row, i] = lines.starts[row, i - 1]
         lines.ends[row, i] = lines.ends[row, i - 1]
     lines.ends[row, gap + 1] = lines.ends[row, gap]
     lines.starts[row, gap + 1] = end
     lines.ends[row, gap] = start
-    lines.used[row] = count + 1
-
-
-@inlined
-def _shift(lines: Timelines, row: int, target: int, source: int) -> None:
-    """Move the gaps from `source` on to `target` < source."""
-    for i in range(source, lines.used[row]):
-        lines.starts[row, target + i - source] = lines.starts[row, i]
-        lines.ends[row, target + i - source] = lines.ends[row, i]
+    lines.last[row] += 1
