@@ -100,6 +100,32 @@ def test_a_pipeline_of_queues_and_threads_that_put_many(hooked: Any, replies: An
         coordinator.join(threads, stop_grace_period_secs=SECONDS)
 
 
+def test_two_stages_blocked_at_once(hooked: Any, replies: Any) -> None:
+    """A worker that takes from one full queue and is blocked in the next; plain TensorFlow rewrites the product that it puts."""
+    listener = hooked()
+    small, result = tf.FIFOQueue(1, tf.int32, shapes=[[]]), tf.FIFOQueue(1, tf.int32, shapes=[[]])
+    n = tf.placeholder(tf.int32, [])
+    put, take = small.enqueue(n * 1), small.dequeue()
+    square, get, other = result.enqueue(take * take), result.dequeue(), tf.constant(1) + 1
+    sizes = [small.size(), result.size()]
+    with tf.Session() as session:
+        session.run(other)
+        (engine,) = listener.engines
+        threads = [
+            start(lambda: [session.run(put, {n: k}) for k in range(12)] and None),
+            start(lambda: [session.run(square) for _ in range(12)] and None),
+        ]
+        seen = []
+        for _ in range(6):
+            while len(engine.gate.counts()) < 2 or not all(session.run(sizes)):
+                pass
+            for _ in range(2):
+                assert restarted(engine, replies(), session, other).way is Way.RESTART
+            seen.append(int(session.run(get)))
+        seen += [int(session.run(get)) for _ in range(6)]
+        assert seen == [k * k for k in range(12)] and ended(*threads)
+
+
 def test_several_producers_return_one_by_one(hooked: Any, reply: Any) -> None:
     """Each of three blocked threads returns when an element was taken, not before, and no thread waits for another one."""
     listener = hooked()
@@ -151,7 +177,7 @@ def test_a_restart_that_fails_half_way_leaves_the_queue_and_the_thread_as_they_w
         if where == "loading":
             monkeypatch.setattr(restart.Loading, "load", fail)
         else:
-            monkeypatch.setattr(queues.Ops, "_put", _failing_once(queues.Ops._put))
+            monkeypatch.setattr(queues.Ops, "put", _failing_once(queues.Ops.put))
         outcome = restarted(engine, reply, session, other)
         assert "spoiled" in outcome.why_this_way and engine.raw is raw and session.run(size) == 2
         assert [int(session.run(take)) for _ in range(5)] == list(range(5)) and ended(producer)

@@ -14,12 +14,12 @@ import time
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 from tensorflow.core.protobuf import config_pb2
+from tensorflow.python.framework import errors
 
-from stepd.hook.engine import capi, queues
+from stepd.hook.engine import capi, names, queues
 from stepd.hook.engine.graphview import GraphView
-from stepd.hook.engine.kinds import Kind
+from stepd.hook.engine.kinds import Kind, step_kind
 from stepd.hook.engine.queue_use import Put, Use, use_of
 from stepd.hook.engine.shield import unbroken
 from stepd.hook.engine.switcher import patience
@@ -54,17 +54,23 @@ def quiet_moment(engine: SessionEngine, draining: Draining | None, seconds: floa
     with gate.hold(held, patience(gate.in_flight(held), seconds)) as quiet:
         rest.clear()
         gate.parting = draining.parting
-        yield quiet and draining.empty(patience(gate.in_flight(any_kind), seconds))
+        try:
+            quiet = quiet and draining.empty(patience(gate.in_flight(any_kind), seconds))
+        except BaseException:
+            draining.give_back()
+            raise
+        yield quiet
 
 
 class Delivery:
-    """What the thread of a run that was let end owes to a queue."""
+    """What the thread of a run that was let end owes to a queue, and the run that pays it: one in flight like any other."""
 
     def __init__(self, engine: SessionEngine, put: Put) -> None:
         self._engine = engine
-        self._put = put
+        self.put = put
         self.elements: list[queues.Element] = []
         self.settled = threading.Event()
+        self.kind = _Owed(put)
 
     def deliver(self, options: Any, began: float) -> None:
         """Put the elements as the run would have put them; raises what that run would raise. `began`: when (perf_counter)."""
@@ -72,14 +78,38 @@ class Delivery:
 
     def _deliver(self, options: Any, began: float) -> None:
         self.settled.wait()
-        put, graph = self._put, self._engine.mirror.user_graph
-        target = graph.get_operation_by_name(put.op)._c_op
-        fed = [capi.output(graph.get_operation_by_name(name)._c_op, index) for name, index in put.feeds]
-        parts = [self.elements] if put.many else [[element] for element in self.elements]
-        for part in parts if self.elements else ():
-            values = [_stacked([element[k] for element in part]) if put.many else part[0][k] for k in range(len(fed))]
-            with _rest_of_time(options, self._engine.session_options[1], began) as limited:
-                self._engine.run(limited, dict(zip(fed, values, strict=True)), [], [target], None)
+        for part in [self.elements] if self.put.many else [[element] for element in self.elements]:
+            self.kind.elements = len(part)
+            if part:
+                self._put(part, options, began)
+
+    def _put(self, part: list[queues.Element], options: Any, began: float) -> None:
+        engine = self._engine
+        engine.gate.enter(self.kind)
+        done, ops = False, engine.queue_ops
+        assert ops is not None
+        try:
+            with _rest_of_time(options, engine.session_options[1], began) as limited:
+                ops.put(self.put.queue, part, limited)
+            done = True
+        except errors.OpError as e:
+            names.set_text(e, str(e._message).replace(ops.own_name(self.put.queue, len(part) > 1), self.put.op))
+            raise
+        finally:
+            owed = engine.gate.leave(self.kind, done)
+        if isinstance(owed, Delivery):
+            owed._deliver(options, began)
+
+
+class _Owed(Kind):
+    """The step of a delivery: of none of the program's kinds."""
+
+    __slots__ = ("elements", "put")
+
+    def __init__(self, put: Put) -> None:
+        super().__init__(step_kind([], [], [put.op]), ((), (), ()))
+        self.put = put
+        self.elements = 0
 
 
 class Draining:
@@ -98,18 +128,23 @@ class Draining:
         self._deliveries: dict[str, list[Delivery]] = {}
 
     def _use(self, kind: Kind) -> Use:
+        if isinstance(kind, _Owed):
+            return Use({}, frozenset({kind.put.queue}), kind.put, ends=True)
         if kind.step not in self._uses:
             self._uses[kind.step] = use_of(self._view, kind.step, self._stand_ins)
         return self._uses[kind.step]
 
     def fills(self, kind: Kind) -> bool:
         """Does a kind fill queues, as far as is known?"""
+        if isinstance(kind, _Owed):
+            return True
         use = self._uses.get(kind.step)
         return use is not None and bool(use.fills)
 
     def parting(self, kind: Kind, done: bool) -> Delivery | None:
         """What a run that ends now has to do for what was taken out; called with the gate's lock held."""
-        put = self._uses[kind.step].put if kind.step in self._uses else None
+        known = isinstance(kind, _Owed) or kind.step in self._uses
+        put = self._use(kind).put if known else None
         if not done or put is None or put.queue not in self.taken:
             return None
         self._deliveries.setdefault(put.queue, []).append(Delivery(self._engine, put))
@@ -133,7 +168,9 @@ class Draining:
         """Will all runs in flight end once there is room in the queues that they fill?"""
         known = set(self._engine.kinds.all())
         uses = [(self._use(kind), count) for kind, count in counts.items()]
-        if any(kind.in_parts or kind not in known for kind in counts) or not all(use.ends for use, _ in uses):
+        if any(kind.in_parts or not (isinstance(kind, _Owed) or kind in known) for kind in counts) or not all(
+            use.ends for use, _ in uses
+        ):
             return False
         wanted: dict[str, int] = {}
         filled: dict[str, list[tuple[Put, int]]] = {}
@@ -144,16 +181,19 @@ class Draining:
                 filled.setdefault(use.put.queue, []).append((use.put, count))
         # With several blocked runs it is not known whose an element is: then each must be good for one.
         mixed = any(sum(n for _, n in puts) > 1 and any(put.many for put, _ in puts) for puts in filled.values())
-        few = all(self._elements(put) <= _MOST_ELEMENTS for puts in filled.values() for put, _ in puts if put.many)
+        few = all(self._elements(kind) <= _MOST_ELEMENTS for kind in counts)
         if mixed or not few or not (wanted.keys() | filled.keys()) <= set(self._ops.queues):
             return False
         first_in_first_out = all(self._ops.types[queue] in queues.CARRIED for queue in filled)
         enough = all(self._ops.size(queue) >= elements for queue, elements in wanted.items())
         return first_in_first_out and enough and _in_turn(uses) and not any(map(self._ops.is_closed, filled))
 
-    def _elements(self, put: Put) -> int:
-        """How many elements an op puts that puts many, by the static shape of the first component."""
-        name, index = put.feeds[0]
+    def _elements(self, kind: Kind) -> int:
+        """How many elements a run puts, at most; by the static shape of the first component, where it puts many."""
+        put = self._use(kind).put
+        if isinstance(kind, _Owed) or put is None or not put.many:
+            return kind.elements if isinstance(kind, _Owed) else 1
+        name, index = put.first
         shape = self._engine.mirror.user_graph.get_operation_by_name(name).outputs[index].shape
         return int(shape[0]) if shape.rank and shape[0] is not None else _MOST_ELEMENTS + 1
 
@@ -172,10 +212,14 @@ class Draining:
             beyond = self._ops.give_back(self.taken) if self.taken else {}
         except Exception:
             log.exception("session %s: queue elements could not be put back", self._engine.session_id)
-        self.settle(beyond)
+        self.settle(beyond, self._ops)
 
-    def settle(self, beyond: Mapping[str, list[queues.Element]]) -> None:
-        """Which thread has to deliver which of the elements that there was no room for: the last runs put the last elements."""
+    def settle(self, beyond: Mapping[str, list[queues.Element]], ops: queues.Ops) -> None:
+        """Which thread has to deliver which of the elements that there was no room for: the last runs put the last elements.
+
+        `ops`: those of the session that goes on.
+        """
+        self._engine.queue_ops = ops
         for queue, deliveries in self._deliveries.items():
             elements = beyond.get(queue, [])
             for k, element in enumerate(elements):
@@ -195,10 +239,6 @@ def _in_turn(uses: list[tuple[Use, int]]) -> bool:
             return False
         left = waiting
     return True
-
-
-def _stacked(values: list[Any]) -> Any:
-    return np.stack(values) if values[0].dtype != object else np.array(values, dtype=object)
 
 
 @contextlib.contextmanager

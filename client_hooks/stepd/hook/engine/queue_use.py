@@ -27,18 +27,18 @@ _MAY_WAIT = frozenset({"PyFunc", "EagerPyFunc", "PyFuncStateless", "ConsumeMutex
 
 
 class Put(NamedTuple):
-    """An op that puts into a queue. `queue`: the op that stands for the queue; `feeds`: the tensors that it puts, (op, output)."""
+    """An op that puts into a queue. `queue`: the op that stands for it; `first`: the first tensor that it puts, (op, output)."""
 
     op: str
     queue: str
     many: bool
-    feeds: tuple[tuple[str, int], ...]
+    first: tuple[str, int]
 
 
 class Use(NamedTuple):
     """`takes`: queue -> elements, of what a step takes from queues. `ends`: does nothing but queues keep it from ending?
 
-    `put`: what it puts, where that is one op, whose elements another run could put in its place.
+    `put`: what it puts, where that is one op whose elements another could put in its place.
     """
 
     takes: Mapping[str, int]
@@ -63,11 +63,11 @@ def use_of(view: GraphView, step: StepKind, stand_ins: Mapping[str, str]) -> Use
                 takes[queue] = takes.get(queue, 0) + _elements(view, node)
             else:
                 fills.add(queue)
-                puts.append(Put(node.name, queue, "Many" in node.op, node.inputs[1:]))
+                puts.append(Put(node.name, queue, "Many" in node.op, node.inputs[1]))
         ends = ends and _ends(node)
     if not puts:
         return Use(takes, frozenset(), None, ends)
-    alone = len(puts) == 1 and puts[0].queue not in takes and _repeatable(view, ran, puts[0])
+    alone = len(puts) == 1 and puts[0].queue not in takes and not _followed(view, ran, puts[0])
     return Use(takes, frozenset(fills), puts[0] if alone else None, ends and alone)
 
 
@@ -91,10 +91,7 @@ def _ends(node: Node) -> bool:
     return not graphview.is_stateful(op) or "seed" in attr or op.startswith(_END_PREFIXES) or op.startswith("Placeholder")
 
 
-def _repeatable(view: GraphView, ran: Collection[str], put: Put) -> bool:
-    """May the op be run by itself in the place of a run that is over? Nothing that happens once may hang on either end of it."""
-    node = view.nodes[put.op]
-    types = graphview.input_types(node.proto)
-    direct = all(k >= 0 for _, k in node.inputs) and not any(map(graphview.is_ref, types[1:]))
+def _followed(view: GraphView, ran: Collection[str], put: Put) -> bool:
+    """Does anything happen behind it that would come too early when it ends before there is room?"""
     later = (view.descendants([put.op]) - {put.op}) & set(ran)
-    return direct and not any(graphview.is_stateful(view.nodes[name].op) for name in later)
+    return any(graphview.is_stateful(view.nodes[name].op) for name in later)

@@ -6,10 +6,11 @@ old session has them all, in their order, whatever becomes of the new one. It mu
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 from tensorflow.core.framework import graph_pb2, types_pb2
 
 from stepd.hook.engine import capi
@@ -85,7 +86,8 @@ class Ops:
             capi.build_executors(self._session, [], self._taken(name), [])
             capi.build_executors(self._session, [], self._taken(name), [self._operations[name, "put back"]])
             feeds = [self._output(name, f"in{k}") for k in range(self._components[name])]
-            capi.build_executors(self._session, feeds, [], [self._operations[name, "put"]])
+            for role in ("put", "put many"):
+                capi.build_executors(self._session, feeds, [], [self._operations[name, role]])
 
     def contents(self, ahead: Mapping[str, list[Element]]) -> list[Content]:
         """What the queues hold, behind what was taken `ahead`. Raises QueueObstacleError before anything more was touched."""
@@ -106,7 +108,7 @@ class Ops:
         for content in contents:
             fit = min(len(content.elements), self.capacity[content.name])
             for element in content.elements[:fit]:
-                self._put(content.name, element)
+                self.put(content.name, [element])
             if content.closed:
                 self._run({}, [], [self._operations[content.name, "close"]])
             size = self.size(content.name)
@@ -130,9 +132,17 @@ class Ops:
         """Take the next element out of a queue that has one."""
         return list(self._run({}, self._taken(name), []))
 
-    def _put(self, name: str, element: Element) -> None:
-        feeds = {self._output(name, f"in{k}"): value for k, value in enumerate(element)}
-        self._run(feeds, [], [self._operations[name, "put"]])
+    def put(self, name: str, elements: list[Element], options: Any = None) -> None:
+        """Put one element, or several that are of one shape at once; waits for room, under a run's `options`."""
+        columns = list(zip(*elements, strict=True))
+        values = [column[0] for column in columns] if len(elements) == 1 else [_stacked(column) for column in columns]
+        feeds = {self._output(name, f"in{k}"): value for k, value in enumerate(values)}
+        target = self._operations[name, "put" if len(elements) == 1 else "put many"]
+        capi.run_session(self._session, options, feeds, [], [target], None)
+
+    def own_name(self, name: str, many: bool) -> str:
+        """The name, in errors, of the op that puts one element or many."""
+        return capi.op_name(self._operations[name, "put many" if many else "put"])
 
     def _turn(self, name: str) -> list[Any]:
         return list(self._run({}, self._taken(name), [self._operations[name, "put back"]]))
@@ -158,6 +168,10 @@ def one_of_each(view: GraphView, queues: Iterable[str]) -> dict[str, str]:
         attr = view.nodes[name].proto.attr
         made[name] = found.setdefault((attr["container"].s, attr["shared_name"].s or name.encode()), name)
     return made
+
+
+def _stacked(values: Sequence[Any]) -> Any:
+    return np.stack(values) if values[0].dtype != object else np.array(values, dtype=object)
 
 
 def _capacity(node: Node) -> int:
@@ -186,5 +200,7 @@ def _nodes(base: str, queue: str, types: list[int]) -> dict[str, Any]:
         made[f"in{k}"] = node(f"in{k}", "Placeholder", [])
         made[f"in{k}"].attr["dtype"].type = dtype
     made["put"] = node("put", "QueueEnqueueV2", [queue, *(made[f"in{k}"].name for k in range(len(types)))])
-    made["put"].attr["Tcomponents"].list.type.extend(types)
+    made["put many"] = node("put many", "QueueEnqueueManyV2", [queue, *(made[f"in{k}"].name for k in range(len(types)))])
+    for role in ("put", "put many"):
+        made[role].attr["Tcomponents"].list.type.extend(types)
     return made

@@ -190,8 +190,8 @@ class _Successor:
                     if draining:
                         draining.give_back()
                     raise
-                if draining:
-                    draining.settle(beyond)
+                if self._queues:
+                    self._queues.draining.settle(beyond, self._queues.new)
             return time.monotonic() - held
 
     def _go_over(self) -> dict[str, list[queues.Element]]:

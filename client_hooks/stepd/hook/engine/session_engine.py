@@ -23,6 +23,7 @@ from stepd.hook.engine.draining import Delivery
 from stepd.hook.engine.gate import Gate
 from stepd.hook.engine.kinds import Kind, Kinds, Route
 from stepd.hook.engine.mirror import Mirror
+from stepd.hook.engine.queues import Ops
 from stepd.hook.engine.routing import Routing
 from stepd.hook.engine.settings import EngineSettings
 from stepd.hook.engine.special_runs import Callables, PartialRuns
@@ -73,6 +74,7 @@ class SessionEngine:
         self.routing = Routing(self)
         self.told = Told(self, observer)
         self.closed = False
+        self.queue_ops: Ops | None = None  # on the session's queues, of the last restart
         self.debugged = False  # has TensorFlow's debugger watched a run?
         self.ran = False
         self.chaos = ChaosMonkey(settings.chaos, self.session_id) if settings.chaos else None
@@ -270,8 +272,6 @@ class SessionEngine:
         """A switch was made; called with the lock held."""
         self.strategy_id = strategy_id
         self.told.verify_next_run(None)
-
-    # -- what switching needs -------------------------------------------------------------------------------------------
 
     def switcher(self) -> Switcher:
         """The session's switcher, made when it is needed first."""
