@@ -21,13 +21,12 @@ from stepd.core.compiled import compilations
 from stepd.core.errors import PlannerError, ProblemError, StrategyError
 from stepd.core.placement import registry
 from stepd.core.placement.registry import PlanOptions, stopped_clock
-from stepd.core.placement.rng import new_rng
 from stepd.core.portfolio import candidates
 from stepd.core.portfolio.compiling import Compiling, Kernels, tiny_problem
 from stepd.core.portfolio.labels import Labelling, labellings
+from stepd.core.portfolio.local_search import LocalSearch
 from stepd.core.portfolio.pool import Candidate, Entry, Pool
 from stepd.core.portfolio.runs import Run, first_look, full_sweep
-from stepd.core.portfolio.search_kernel import Units, anneal
 from stepd.core.portfolio.start_order import in_start_order, natural_priority
 from stepd.core.portfolio.units import make_units
 from stepd.core.prepared import prepare
@@ -36,19 +35,13 @@ from stepd.core.simulation_kernel import run_step
 from stepd.core.simulator import Simulation, simulate_placement
 from stepd.core.strategy import Strategy
 
-CHAINS = 4
-"""Annealing chains in a round, whatever the number of workers, so that the answer does not depend on it."""
-MOVES = 1_000_000
-"""Ops and edges simulated by one chain in one round: about a sixth of a second."""
 ROUNDS_WITHOUT_CLOCK = 6
-SHIFTS = 0.15
-"""Share of the local search's moves that change the order, where the order is free."""
 BATCH = 4
 """Algorithms that run at the same time."""
 FAULTS = (ArithmeticError, LookupError, ValueError, RuntimeError)
 """What a fault in one algorithm, or in a library that it calls, raises."""
 BATCHES_A_ROUND = 3
-"""While algorithms still run, so many batches of them are followed by a round of the search: its moves may be worth more."""
+"""While algorithms still run, the search gets as much time as they do, and at least a round after so many batches of them."""
 
 
 def place(problem: Problem, options: PlanOptions) -> Strategy:
@@ -79,7 +72,7 @@ def warm_up() -> None:
     tiny_search = _Search(tiny, PlanOptions(max_work=1, parameters={"algorithms": ()}))
     for _ in tiny_search.run(()):
         pass
-    tiny_search.chain((tiny_search.pool.best, make_units(tiny_search.prepared, labellings(tiny)), 1, 0))
+    tiny_search.local_search(labellings(tiny)).round(0.0)
 
 
 class _Search:
@@ -117,12 +110,12 @@ class _Search:
         names = tuple(self.options.parameter("algorithms", registry.names()))
         plain = replace(self.options, report=None, run_all=map, parameters={})
         yield from self._algorithms(first_look(names, plain), until=0.3)
-        units = make_units(self.prepared, labels)
-        yield from self._round(units)
+        local = self.local_search(labels)
+        yield from self._round(local)
         sweep = full_sweep(names, plain, self.problem.n_ops, pool.track)
-        yield from self._algorithms(sweep, until=0.6, units=units)
+        yield from self._algorithms(sweep, until=0.6, local=local)
         while self._going_on():
-            yield from self._round(units)
+            yield from self._round(local)
 
     def _at_once(self, starts: Sequence[Strategy]) -> Iterator[Strategy]:
         """The best of the single devices, in the order of readiness, and of `starts`: the least that there is to compile."""
@@ -163,19 +156,26 @@ class _Search:
             self.pool.try_all(self.pool.from_groups(*item) for item in turn if item is not None)
             yield from self._better()
 
-    def _algorithms(self, runs: list[Run], until: float, units: Units | None = None) -> Iterator[Strategy]:
-        """Candidates of `runs` until that share of the budget is gone; with `units`, rounds of the search in between."""
+    def _algorithms(self, runs: list[Run], until: float, local: LocalSearch | None = None) -> Iterator[Strategy]:
+        """Candidates of `runs` until that share of the budget is gone; with `local`, as much search in between."""
         at_once = BATCH if self.compiling.unit == 0.0 else 1
+        spent = searched = 0.0
         for batch, k in enumerate(range(0, len(runs), at_once)):
             if self.used() > until:
                 return
             if not self.compiling.affords(Kernels.ALGORITHM, self.used()):
                 break
+            began = self.used()
             found = self.options.run_all(self._algorithm, runs[k : k + at_once])
             self.pool.try_all(candidate for candidate in found if candidate is not None)
             yield from self._better()
-            if units is not None and batch % BATCHES_A_ROUND == BATCHES_A_ROUND - 1:
-                yield from self._round(units)
+            spent += self.used() - began
+            while local is not None and (searched < spent or batch % BATCHES_A_ROUND == BATCHES_A_ROUND - 1):
+                began = self.used()
+                yield from self._round(local)
+                searched += self.used() - began
+                if not self._going_on() or searched >= spent:
+                    break
 
     def _algorithm(self, run: Run) -> Candidate | None:
         name, options = run
@@ -187,57 +187,34 @@ class _Search:
             # One algorithm's fault costs its candidate, not the plan; the answer says so.
             self.failed[name] = f"{type(error).__name__}: {error}"[:200]
             return None
-        own = ", ".join(f"{key}={value}" for key, value in options.parameters.items())
+        varied: dict[str, Any] = {"memory": options.memory_factor} if options.memory_factor != 1.0 else {}
+        varied |= {} if options.link_aware else {"links": "blind"}
+        own = ", ".join(f"{key}={value}" for key, value in (varied | dict(options.parameters)).items())
         return Candidate(f"{name}({own})" if own else name, found.placement.copy(), found.priority.copy())
 
     def _going_on(self) -> bool:
         """Whether there is something to search from, and budget or work left to find better."""
         return bool(self.pool.entries) and self.rounds < self.most and self.used() < 1.0 and not self._optimal()
 
-    def _round(self, units: Units) -> Iterator[Strategy]:
+    def _round(self, local: LocalSearch) -> Iterator[Strategy]:
         """One round of the local search, unless there is none to go."""
         if not self._going_on():
             return
-        if self.rounds == 0 and not self.compiling.affords(Kernels.SEARCH, self.used()):
-            self.rounds = self.most  # no time to compile it
+        if local.rounds == 0 and not self.compiling.affords(Kernels.SEARCH, self.used()):
+            self.most = 0  # no time to compile it
             return
-        work = len(self.prepared.tables.reader) + self.problem.n_ops
-        steps = int(min(5_000, max(6, MOVES // work)))
-        tasks = [(entry, units, steps, k) for k, entry in enumerate(self._parents())]
-        for entry in self.options.run_all(self.chain, tasks):
-            self.pool.add(entry)
-        self.rounds += 1
+        local.round(max(self.used(), self.rounds / self.most))
+        self.rounds = local.rounds
         yield from self._better()
 
     def _optimal(self) -> bool:
         best = self.pool.best.point
         return best.overflow == 0.0 and best.seconds <= self.bound.seconds * (1 + 1e-9)
 
-    def _parents(self) -> list[Entry]:
-        """Where the chains of a round start: many different points at first, in the end the best one only."""
-        width = max(1, min(len(self.pool.entries), 8 - self.rounds // 2))
-        return [self.pool.entries[(self.rounds * CHAINS + k) % width] for k in range(CHAINS)]
-
-    def chain(self, task: tuple[Entry, Units, int, int]) -> Entry:
-        """One annealing chain: (where it starts, units, moves, its number in the round)."""
-        entry, units, steps, chain = task
-        heat = min(1.0, steps / 500) * (0.03, 0.01, 0.003, 0.001)[(chain + self.rounds) % 4]
-        rng = new_rng(self.options.seed * 1_000_003 + self.rounds * CHAINS + chain + 1)
-        point = anneal(
-            self.prepared.tables,
-            units,
-            self.prepared.group_seconds,
-            entry.point,
-            entry.weight,
-            self.pool.tail,
-            self.pool.penalty,
-            self.pool.track,
-            steps,
-            heat,
-            SHIFTS if self.options.order is None else 0.0,
-            rng,
-        )
-        return Entry(point, entry.weight, entry.origin)
+    def local_search(self, labels: list[Labelling]) -> LocalSearch:
+        """The local search on what has been found."""
+        free = self.options.order is None
+        return LocalSearch(self.pool, make_units(self.prepared, labels), self.options.seed, self.options.run_all, free)
 
     def _better(self) -> Iterator[Strategy]:
         if self.pool.cost < self.yielded:

@@ -1,4 +1,4 @@
-"""What the portfolio has found so far: the best points, apart from each other, and where they come from."""
+"""What the portfolio has found so far: the best point of each origin, so that the search does not lose sight of other ideas."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from stepd.core.placement.registry import RunAll
-from stepd.core.portfolio.search_kernel import Point, evaluate, shortest_tails
+from stepd.core.portfolio.points import Point, evaluate, shortest_tails
 from stepd.core.prepared import Prepared, prepare
 from stepd.core.problem import Float, Index, Problem
 
@@ -36,7 +36,7 @@ class Candidate:
 
 @dataclass(eq=False)
 class Pool:
-    """The points of one search on one problem. `size` of them are kept, no two with the same placement.
+    """The points of one search on one problem. `size` of them are kept, no two of one origin or with the same placement.
 
     order: as in PlanOptions, the order that ops run in whatever a candidate says.
     """
@@ -114,17 +114,22 @@ class Pool:
         return Entry(point, weight, candidate.origin)
 
     def add(self, entry: Entry) -> None:
-        """Keep `entry` when it is among the best."""
+        """Keep `entry` when it is the best of its origin and among the best of all."""
         if not np.isfinite(entry.point.seconds):
             return
-        self.entries = [
-            other
-            for other in self.entries
-            if not np.array_equal(other.point.placement, entry.point.placement) or other.point.cost < entry.point.cost
-        ]
-        self.entries.append(entry)
+
+        def alike(other: Entry) -> bool:
+            return other.origin == entry.origin or np.array_equal(other.point.placement, entry.point.placement)
+
+        if any(other.point.cost < entry.point.cost and alike(other) for other in self.entries):
+            return
+        self.entries = [*(other for other in self.entries if not alike(other)), entry]
         self.entries.sort(key=lambda item: item.point.cost)
         del self.entries[self.size :]
+
+    def near_best(self, within: float, most: int) -> list[Entry]:
+        """The best points of different origins, at most `most`, that cost at most `within` times the best."""
+        return [entry for entry in self.entries[:most] if entry.point.cost <= within * self.cost]
 
 
 def memory_can_bind(prepared: Prepared) -> bool:

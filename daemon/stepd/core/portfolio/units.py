@@ -7,14 +7,19 @@ import numpy as np
 from stepd.core.compiled import kernel
 from stepd.core.portfolio.candidates import group_labels
 from stepd.core.portfolio.labels import Labelling
-from stepd.core.portfolio.search_kernel import Units
+from stepd.core.portfolio.moves import Units
 from stepd.core.prepared import Prepared
 from stepd.core.problem import Float, Index
 
+CROSSED = 4
+"""Labellings whose parts are cut into stretches, too: a layer's first time steps, its backward pass."""
+STRETCHES = (8, 32)
+MANY_PARTS = 256
+
 
 def make_units(prepared: Prepared, labellings: list[Labelling]) -> Units:
-    """Levels: single groups (on graphs small enough for them), heavy-edge clusters of several sizes, stretches of the
-    topological order, and each labelling."""
+    """Levels: single groups, heavy-edge clusters of several sizes, stretches of the topological order, each labelling, and
+    stretches of the parts of the labellings with the most parts."""
     levels = [np.arange(prepared.n_groups, dtype=np.int32)]
     size = prepared.n_groups
     for target in (1024, 384, 128, 48, 16):
@@ -24,12 +29,22 @@ def make_units(prepared: Prepared, labellings: list[Labelling]) -> Units:
     position[prepared.tables.topological] = np.arange(len(position), dtype=np.int32)
     for stretches in (32, 128):
         if stretches < size // 2:
-            levels.append(group_labels(prepared, (position.astype(np.int64) * stretches // len(position)).astype(np.int32)))
-    levels += [group_labels(prepared, labelling.label) for labelling in labellings]
-    return pack_units(prepared.n_groups, levels)
+            levels.append(_stretch(prepared, position, stretches))
+    parts = [group_labels(prepared, labelling.label) for labelling in labellings]
+    levels += parts
+    few = sorted((label for label in parts if label.max() < MANY_PARTS), key=lambda label: -int(label.max()))
+    for stretches in STRETCHES:
+        cut = _stretch(prepared, position, stretches)
+        levels += [label * np.int32(stretches) + cut for label in few[:CROSSED] if stretches < size // 4]
+    return pack_units(prepared.n_groups, levels, position)
 
 
-def pack_units(n_groups: int, levels: list[Index]) -> Units:
+def _stretch(prepared: Prepared, position: Index, count: int) -> Index:
+    """Each group's stretch of the topological order, `count` of the same number of ops. int32 [g]."""
+    return group_labels(prepared, (position.astype(np.int64) * count // len(position)).astype(np.int32))
+
+
+def pack_units(n_groups: int, levels: list[Index], position: Index) -> Units:
     """Units from one label per group and level."""
     level_pointer, unit_sizes, members, unit_of = [0], [], [], []
     base = 0
@@ -44,8 +59,8 @@ def pack_units(n_groups: int, levels: list[Index]) -> Units:
         level_pointer=np.array(level_pointer, dtype=np.int32),
         unit_pointer=np.concatenate(([0], np.cumsum(np.concatenate(unit_sizes)))).astype(np.int32),
         unit_group=np.concatenate(members).astype(np.int32),
-        group_pointer=(np.arange(n_groups + 1) * len(levels)).astype(np.int32),
         group_unit=np.stack(unit_of, axis=1).reshape(-1).astype(np.int32),
+        position=position,
     )
 
 

@@ -1,0 +1,148 @@
+"""Local search on the simulator: simulated annealing over where sets of ops run and in which order, as one kernel.
+
+A step is simulated only as far as it can still be accepted. Which moves were worth their while is counted, for the caller to draw
+more of those.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from stepd.core.compiled import kernel
+from stepd.core.placement.rng import Rng, uniform
+from stepd.core.portfolio.moves import Changes, Sight, Units, move, shift
+from stepd.core.portfolio.points import Point, order_of, overflow_of, penalised
+from stepd.core.prepared import Tables
+from stepd.core.problem import Float, Index
+from stepd.core.simulation_kernel import run_step
+from stepd.core.simulation_state import State, new_state
+
+LOOK_AGAIN = 8
+"""Accepted moves after which what the end waits for is looked up again; a new best is looked at always."""
+
+
+class Walk(NamedTuple):
+    """How a chain goes. heat: the temperature at first, as a share of the cost; it falls a hundredfold.
+
+    shifts: share of the moves that change the order. shares: float64 [arms], cumulated, how often each arm is drawn.
+    """
+
+    steps: int
+    heat: float
+    shifts: float
+    shares: Float
+
+
+class Found(NamedTuple):
+    """The best point seen; by arm: moves tried, and by which share of the cost they made it better."""
+
+    best: Point
+    tried: Float  # [arms]
+    gained: Float  # [arms]
+
+
+@kernel
+def anneal(
+    tables: Tables,
+    units: Units,
+    allowed: Float,
+    start: Point,
+    weight: float,
+    tail: Float,
+    penalty: float,
+    track: bool,
+    walk: Walk,
+    rng: Rng,
+) -> Found:
+    """A chain of moves from `start`. allowed: [g, d] seconds of groups, inf where they cannot run."""
+    n = len(start.placement)
+    state = new_state(tables)
+    placement, bias, priority = start.placement.copy(), start.bias.copy(), start.priority.copy()
+    keys = np.empty(n)
+    cost = start.cost
+    best = start
+    tried, gained = np.zeros(len(walk.shares)), np.zeros(len(walk.shares))
+    changes = Changes(np.empty(n, dtype=np.int32), np.empty(n, dtype=np.int32), np.empty(n))
+    sight = Sight(np.empty(n, dtype=np.int32), np.zeros(1, dtype=np.int32), np.zeros(len(tables.memory)))
+    run_step(tables, state, placement, priority, tail, np.inf, track)
+    look(tables, state, placement, np.argsort(state.start, kind="mergesort"), sight)
+    accepted = 0
+    for step in range(walk.steps):
+        temperature = cost * walk.heat * 0.01 ** (step / walk.steps)
+        limit = cost - temperature * np.log(max(1e-12, uniform(rng)))
+        shifted = uniform(rng) < walk.shifts
+        arm = min(len(walk.shares) - 1, int(np.searchsorted(walk.shares, uniform(rng), side="right")))
+        if shifted:
+            changed = shift(tables, units, sight, bias, 0.3 * cost, rng, changes)
+        else:
+            changed = move(tables, units, allowed, sight, placement, arm, rng, changes)
+        if changed == 0:
+            continue
+        order = priority
+        if shifted or len(start.base) == 0:  # a given order does not depend on the placement
+            order = order_of(tables, placement, bias, start.base, weight, keys)
+        seconds = run_step(tables, state, placement, order, tail, limit, track)
+        overflow = overflow_of(tables, state) if seconds < np.inf else 0.0
+        found = penalised(seconds, overflow, penalty)
+        if not shifted:
+            tried[arm] += 1.0
+        if found <= limit:
+            priority = order
+            accepted += 1
+            if found < best.cost:
+                if not shifted:
+                    gained[arm] += (best.cost - found) / best.cost
+                best = Point(placement.copy(), priority.copy(), bias.copy(), start.base, found, seconds, overflow)
+                accepted = 0
+            cost = found
+            if accepted % LOOK_AGAIN == 0:
+                look(tables, state, placement, np.argsort(state.start, kind="mergesort"), sight)
+            sight.busy[:] = state.busy
+        elif shifted:
+            for k in range(changed - 1, -1, -1):
+                bias[changes.op[k]] = changes.bias[k]
+        else:
+            for k in range(changed - 1, -1, -1):
+                placement[changes.op[k]] = changes.device[k]
+    return Found(best, tried, gained)
+
+
+@kernel
+def look(tables: Tables, state: State, placement: Index, by_start: Index, sight: Sight) -> None:
+    """Fill `sight`: ops back from the last one, each waited for an input or for the op before it on its device.
+
+    by_start: ops in the order in which they started, int64 [n].
+    """
+    n, d = tables.seconds.shape
+    before = np.full(n, -1, dtype=np.int32)
+    latest_there = np.full(d, -1, dtype=np.int32)
+    op = by_start[0]
+    for k in range(n):
+        other = by_start[k]
+        before[other] = latest_there[placement[other]]
+        latest_there[placement[other]] = other
+        if state.finish[other] > state.finish[op]:
+            op = other
+    count = 0
+    while op >= 0 and count < n:
+        sight.critical[count] = op
+        count += 1
+        awaited = -1
+        when = -1.0
+        for k in range(tables.input_pointer[op], tables.input_pointer[op + 1]):
+            output = tables.input[k]
+            producer = tables.output_op[output]
+            home, here = placement[producer], placement[op]
+            arrives = state.finish[producer]
+            if home != here:
+                arrives += tables.latency[home, here] + tables.output_bytes[output] / tables.bandwidth[home, here]
+            if arrives > when:
+                when = arrives
+                awaited = producer
+        previous = before[op]
+        if previous >= 0 and state.finish[previous] >= max(when, 0.0):
+            awaited = previous
+        op = awaited
+    sight.size[0] = count

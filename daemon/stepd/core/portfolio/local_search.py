@@ -1,0 +1,127 @@
+"""Rounds of annealing chains from the best points of the pool: from many origins at first, in the end from the best one only.
+
+What a round does depends on the problem, the seed and the share of the budget that is gone. Moves that paid are drawn more often
+in later rounds. It knows no algorithm and no clock.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from stepd.core.placement.registry import RunAll
+from stepd.core.placement.rng import new_rng
+from stepd.core.portfolio.annealing import Found, Walk, anneal
+from stepd.core.portfolio.moves import DRAWN, Units
+from stepd.core.portfolio.points import evaluate
+from stepd.core.portfolio.pool import Entry, Pool
+from stepd.core.problem import Float
+
+CHAINS = 4
+"""Annealing chains in a round, whatever the number of workers, so that the answer does not depend on it."""
+MOVES = 1_500_000
+"""Ops and edges simulated by one chain in one round: about a tenth of a second."""
+SHIFTS = 0.15
+"""Share of the moves that change the order, where the order is free."""
+WIDTH = 8
+"""Origins that the search starts from at first."""
+ONE_ORIGIN_FROM = 0.85
+"""Share of the budget from which on only the best origin counts."""
+NEAR = 1.25
+"""How much longer the steps of other origins may be than the best one's to be worth searching from."""
+HEATS = (0.02, 0.006, 0.002, 0.0006)
+EVEN = 0.5
+"""Share of the moves that is drawn evenly, whatever paid so far."""
+FORGET = 0.7
+RANKED_WITHIN = 1.01
+"""How much longer a step may be with its ops ordered by upward ranks again, for a chain to start from there."""
+
+
+@dataclass(eq=False)
+class LocalSearch:
+    """The search on the points of `pool`. ordered: whether the order is free."""
+
+    pool: Pool
+    units: Units
+    seed: int
+    run_all: RunAll
+    free_order: bool = True
+    rounds: int = 0
+    tried: Float = field(init=False)
+    gained: Float = field(init=False)
+
+    def __post_init__(self) -> None:
+        arms = len(self.units.level_pointer) - 1 + DRAWN
+        self.tried, self.gained = np.zeros(arms), np.zeros(arms)
+
+    def round(self, used: float) -> None:
+        """One round; used: share of the budget that is gone, 0..1."""
+        tables = self.pool.prepared.tables
+        steps = int(min(5_000, max(6, MOVES // (len(tables.reader) + len(tables.group)))))
+        shares = self._shares()
+        tasks = [(entry, steps, shares, k) for k, entry in enumerate(self._parents(used))]
+        for entry, found in self.run_all(self._chain, tasks):
+            self.pool.add(Entry(found.best, entry.weight, entry.origin))
+            self.tried += found.tried
+            self.gained += found.gained
+        self.tried *= FORGET
+        self.gained *= FORGET
+        self.rounds += 1
+
+    def _parents(self, used: float) -> list[Entry]:
+        """Where the chains start: the best points of different origins in turn, fewer and fewer."""
+        most = max(1, round(WIDTH * (1.0 - used / ONE_ORIGIN_FROM)))
+        near = self.pool.near_best(NEAR, most)
+        return [near[(self.rounds * CHAINS + k) % len(near)] for k in range(CHAINS)]
+
+    def _shares(self) -> Float:
+        """How often each arm is drawn, cumulated. float64 [arms]."""
+        even = np.full(len(self.tried), 1.0)
+        even[-1] = 0.25  # exchanges of whole devices: few there are
+        even /= even.sum()
+        rate = self.gained / (self.tried + 1.0)
+        total = float(rate.sum())
+        shares = even if total <= 0.0 else EVEN * even + (1.0 - EVEN) * rate / total
+        cumulated: Float = np.cumsum(shares)
+        return cumulated
+
+    def _chain(self, task: tuple[Entry, int, Float, int]) -> tuple[Entry, Found]:
+        """One annealing chain: (where it starts, moves, shares of the arms, its number in the round)."""
+        entry, steps, shares, chain = task
+        if chain == CHAINS - 1 and self.free_order:
+            entry = self._ranked(entry)
+        heat = min(1.0, steps / 500) * HEATS[(chain + self.rounds) % len(HEATS)]
+        pool = self.pool
+        found = anneal(
+            pool.prepared.tables,
+            self.units,
+            pool.prepared.group_seconds,
+            entry.point,
+            entry.weight,
+            pool.tail,
+            pool.penalty,
+            pool.track,
+            Walk(steps, heat, SHIFTS if self.free_order else 0.0, shares),
+            new_rng(self.seed * 1_000_003 + self.rounds * CHAINS + chain + 1),
+        )
+        return entry, found
+
+    def _ranked(self, entry: Entry) -> Entry:
+        """`entry` ordered by upward ranks, which follow the placement, when that costs next to nothing."""
+        if len(entry.point.base) == 0:
+            return entry
+        pool = self.pool
+        limit = RANKED_WITHIN * entry.point.cost
+        point = evaluate(
+            pool.prepared.tables,
+            entry.point.placement,
+            pool.none,
+            pool.empty,
+            1.0,
+            pool.tail,
+            pool.penalty,
+            pool.track,
+            limit if limit < pool.penalty else np.inf,
+        )
+        return Entry(point, 1.0, entry.origin) if point.cost <= limit else entry

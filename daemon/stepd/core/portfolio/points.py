@@ -1,0 +1,129 @@
+"""What the search calls a point: where every op runs and by which rule ops are ordered; what a point costs.
+
+The order is always the same function of a point: upward ranks with the communication of the placement (HEFT's, under a fixed
+placement), or a given order, plus a bias per op that moves change too. It knows no moves.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from stepd.core.compiled import inlined, kernel
+from stepd.core.prepared import Tables
+from stepd.core.problem import Float, Index
+from stepd.core.simulation_kernel import run_step
+from stepd.core.simulation_state import State, new_state
+
+
+class Point(NamedTuple):
+    """One strategy as the search sees it. cost: seconds, plus a penalty where memory does not suffice."""
+
+    placement: Index  # [n]
+    priority: Index  # [n]
+    bias: Float  # [n] seconds by which an op is moved forward in the order
+    base: Float  # [n] the given order as seconds (largest first); empty: upward ranks of the placement
+    cost: float
+    seconds: float
+    overflow: float  # share of the devices' memory that is missing
+
+
+@inlined
+def upward_ranks(tables: Tables, placement: Index, weight: float, rank: Float) -> None:
+    """Longest way to the end of the step, transfers weighted; fills rank [n] seconds."""
+    n = len(rank)
+    for at in range(n - 1, -1, -1):
+        op = tables.topological[at]
+        home = placement[op]
+        longest = 0.0
+        for output in range(tables.output_pointer[op], tables.output_pointer[op + 1]):
+            for k in range(tables.reader_pointer[output], tables.reader_pointer[output + 1]):
+                reader = tables.reader[k]
+                way = rank[reader]
+                there = placement[reader]
+                if there != home and weight > 0.0:
+                    way += weight * (tables.latency[home, there] + tables.output_bytes[output] / tables.bandwidth[home, there])
+                longest = max(longest, way)
+        rank[op] = longest + tables.seconds[op, home]
+
+
+@kernel
+def shortest_tails(tables: Tables) -> Float:
+    """Seconds [n] from an op's start to the end of the step on the best devices and without transfers: what no step beats."""
+    n, d = tables.seconds.shape
+    tail = np.zeros(n)
+    for at in range(n - 1, -1, -1):
+        op = tables.topological[at]
+        best = np.inf
+        for device in range(d):
+            best = min(best, tables.seconds[op, device])
+        longest = 0.0
+        for output in range(tables.output_pointer[op], tables.output_pointer[op + 1]):
+            for k in range(tables.reader_pointer[output], tables.reader_pointer[output + 1]):
+                longest = max(longest, tail[tables.reader[k]])
+        tail[op] = best + longest
+    return tail
+
+
+@kernel
+def order_by(tables: Tables, keys: Float) -> Index:
+    """Priorities [n]: the largest key first, among equals producers first."""
+    n = len(keys)
+    sorted_keys = np.empty(n)
+    for at in range(n):
+        sorted_keys[at] = -keys[tables.topological[at]]
+    by_key = np.argsort(sorted_keys, kind="mergesort")
+    priority = np.empty(n, dtype=np.int32)
+    for at in range(n):
+        priority[tables.topological[by_key[at]]] = at
+    return priority
+
+
+@inlined
+def overflow_of(tables: Tables, state: State) -> float:
+    """How much of the devices' memory is missing, as a share of each, summed."""
+    missing = 0.0
+    for device in range(len(tables.memory)):
+        if state.peak[device] > tables.memory[device]:
+            missing += (state.peak[device] - tables.memory[device]) / max(1.0, float(tables.memory[device]))
+    return missing
+
+
+@inlined
+def penalised(seconds: float, overflow: float, penalty: float) -> float:
+    """Seconds of a step, `penalty` seconds and more where memory does not suffice."""
+    return seconds + (penalty * (1.0 + 10.0 * overflow) if overflow > 0.0 else 0.0)
+
+
+@kernel
+def evaluate(
+    tables: Tables,
+    placement: Index,
+    bias: Float,
+    base: Float,
+    weight: float,
+    tail: Float,
+    penalty: float,
+    track: bool,
+    limit: float,
+) -> Point:
+    """The point of a placement and an order rule; its cost is inf when the step takes longer than `limit`."""
+    state = new_state(tables)
+    keys = np.empty(len(placement))
+    priority = order_of(tables, placement, bias, base, weight, keys)
+    seconds = run_step(tables, state, placement, priority, tail, limit, track)
+    overflow = overflow_of(tables, state)
+    return Point(placement, priority, bias, base, penalised(seconds, overflow, penalty), seconds, overflow)
+
+
+@kernel
+def order_of(tables: Tables, placement: Index, bias: Float, base: Float, weight: float, keys: Float) -> Index:
+    """Priorities [n] of a point; `keys` [n] is scratch."""
+    if len(base) > 0:
+        keys[:] = base
+    else:
+        upward_ranks(tables, placement, weight, keys)
+    for op in range(len(keys)):
+        keys[op] += bias[op]
+    return order_by(tables, keys)
