@@ -16,7 +16,8 @@ import numpy as np
 
 from stepd.core.assembly import Assembled, Situation, assemble
 from stepd.core.errors import StepdError
-from stepd.core.placement import replicate
+from stepd.core.placement import fastt_os_dpos, replicate
+from stepd.core.placement.registry import PlanOptions
 from stepd.core.placement.replicate import simulate, split_costs
 from stepd.core.placement.split_problem import split_problem, splittable
 from stepd.core.portfolio.start_order import natural_priority
@@ -28,6 +29,9 @@ LINK_FACTORS = (1.0, 0.5, 0.7, 1.4, 2.0, 2.8, 4.0)
 HANDLING_FACTORS = (1.0, 0.0, 0.5, 0.7, 1.4, 2.0)
 CALIBRATED_ON = 4
 """Strategies that the link factor is chosen by, the newest."""
+
+RESCHEDULED_OPS = 100_000
+"""OS-DPOS may schedule this many ops anew, over all splits that it tries: about 2 s."""
 
 NEAR = 0.02
 """Two placements are near when ops worth less than this share of the step's device time run elsewhere."""
@@ -161,8 +165,8 @@ def begin(situation: Situation, measured: Sequence[Measured], *, ordered: bool =
 
 
 def run(planning: Planning, search: Search, tell: Callable[[Candidate], None]) -> None:
-    """Today's placement, every single device and data parallelism by splitting, then what `search` finds; `tell`
-    hears of each better candidate at once.
+    """Today's placement, every single device and data parallelism by splitting, then what `search` finds, at last single
+    ops split by OS-DPOS; `tell` hears of each better candidate at once.
     """
     problem = planning.assembled.problem
 
@@ -177,6 +181,20 @@ def run(planning: Planning, search: Search, tell: Callable[[Candidate], None]) -
     for replicated in replicate.candidates(problem, planning.order):
         report(replicated)
     search(problem, [today], report)
+    if problem.split_choices:
+        report(_single_ops_split(problem))
+
+
+def _single_ops_split(problem: Problem) -> Strategy:
+    """What OS-DPOS finds. `search` knows nothing of splits, so its budget is work, not time."""
+    costs = split_costs(problem)
+    parameters = {
+        "overhead_seconds": costs.overhead_seconds,
+        "copy_bytes_per_second": costs.copy_bytes_per_second,
+        "patience": 3,
+    }
+    work = max(4, min(40, RESCHEDULED_OPS // max(problem.n_ops, 1)))
+    return fastt_os_dpos.place(problem, PlanOptions(max_work=work, parameters=parameters))
 
 
 def _candidate(found: Strategy, simulation: Simulation, factor: float, near: bool) -> Candidate:

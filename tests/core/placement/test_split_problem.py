@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import itertools
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pytest
@@ -12,8 +14,9 @@ from hypothesis import strategies as st
 
 from stepd.core.errors import StrategyError
 from stepd.core.placement import fastt_os_dpos
+from stepd.core.placement.fastt_dpos import dpos
 from stepd.core.placement.registry import PlanOptions
-from stepd.core.placement.split_answer import simulate_split
+from stepd.core.placement.split_answer import read_off, simulate_parts, simulate_split
 from stepd.core.placement.split_problem import CUT, PART, WHOLE, SplitCosts, split_problem, splittable
 from stepd.core.problem import SplitChoice
 from stepd.core.simulator import simulate_placement
@@ -46,9 +49,25 @@ def test_a_join_followed_by_a_cut_on_the_same_axis_cancels(lab):
     split = split_problem(splittable(chain(lab)), [Split(1, "batch", 2), Split(2, "batch", 2)], FREE)
     (a0, a1), (b0, b1) = split.parts
     assert (split.kind == CUT).sum() == 1  # of the source only
-    assert [readers_of(split, op) for op in (a0, a1)] == [[1, b0], [1, b1]]  # 1: when done, not what it made
+    assert [readers_of(split, op) for op in (a0, a1)] == [[b0], [b1]]  # nobody needs the whole: it is not made
     assert split.prepared.tables.seconds[1].tolist() == [0.0, 0.0]
     assert readers_of(split, 1) == []
+
+
+def test_parts_wait_for_parts_also_through_groups(lab):
+    edges = [(0, 1, 0, 80), (0, 3, 0, 80), (1, 2, -1, 0), (2, 3, -1, 0), (2, 4, -1, 0)]
+    links = [(0, 1, 1e3, 0.0), (1, 0, 1e3, 0.0)]
+    problem = lab.make_problem([[0.0] * 2, [4.0] * 2, [0.0] * 2, [6.0] * 2, [1.0] * 2], edges, links, [10**6] * 2)
+    types = ("A", "A", "NoOp", "A", "A")
+    choices = tuple(SplitChoice(op, "batch", 4, (80,), (60,)) for op in (1, 3))
+    both = [Split(op, "batch", 2) for op in (1, 3)]
+    split = split_problem(splittable(replace(problem, op_types=types, split_choices=choices)), both, FREE)
+    (a0, a1), (b0, b1) = split.parts
+    assert [readers_of(split, op) for op in (a0, a1, 2)] == [[1, b0], [1, b1], [4]]  # the group waits on for the last op
+    alone = lab.make_problem(problem.seconds[:4], edges[:4], links, [10**6] * 2)
+    split = split_problem(splittable(replace(alone, op_types=types[:4], split_choices=choices)), both, FREE)
+    (a0, a1), (b0, b1) = split.parts
+    assert [readers_of(split, op) for op in (a0, a1, 1, 2)] == [[b0], [b1], [], []]  # nobody waits for it: it is not run
 
 
 @pytest.mark.parametrize(
@@ -134,3 +153,55 @@ def test_os_dpos_answers_truly_on_any_splittable_problem(data, lab):
     assert unsplit.predicted_step_seconds == simulate_placement(problem, unsplit.placement, unsplit.priority).step_seconds
     better = strategy.predicted_step_seconds <= unsplit.predicted_step_seconds
     assert better or (strategy.planner["feasible"] and not unsplit.planner["feasible"])
+
+
+def plainly(problem, patience, simulated):
+    """OS-DPOS without any of its shortcuts: every way after the other, each scheduled and simulated in full."""
+    search = fastt_os_dpos._Search(problem, PlanOptions())
+    costs = SplitCosts()
+
+    def answer(splits):
+        split = split_problem(search.base, tuple(replace(s, devices=()) for s in splits), costs)
+        sequence = dpos(split.prepared, search.settings)
+        placement, priority, placed = read_off(split, sequence.placement, sequence.priority)
+        strategy = Strategy(problem.name, placement, priority, np.inf, placed)
+        trace = simulate_parts(search.base, split, strategy)
+        fits = bool(np.all(trace.peak <= split.prepared.tables.memory))
+        return replace(strategy, predicted_step_seconds=trace.makespan, planner={"feasible": fits}), sequence.seconds
+
+    def beats(mine, theirs):
+        (a, own), (b, other) = mine, theirs
+        if own >= other or not simulated:
+            return own < other
+        if a.planner["feasible"] != b.planner["feasible"]:
+            return a.planner["feasible"]
+        return a.predicted_step_seconds < b.predicted_step_seconds
+
+    best, failed = answer(()), 0
+    for op in search.candidates(best[0]):
+        found = best
+        for way in search.ways(op):
+            tried = answer((*best[0].splits, way))
+            found = tried if beats(tried, found) else found
+        failed = failed + 1 if found is best else 0
+        best = found
+        if failed >= patience:
+            break
+    return best
+
+
+@MODEST
+@given(data=st.data())
+def test_reschedules_with_limits_kept_costs_and_threads_are_full_reschedules(data, lab):
+    problem = data.draw(splittable_problems(partial(lab.problems, memory=(30, 10**6))))
+    patience, accept = data.draw(st.integers(1, 3)), data.draw(st.sampled_from(["simulated", "schedule"]))
+    expected, own_seconds = plainly(problem, patience, accept == "simulated")
+    with ThreadPoolExecutor(2) as pool:
+        for run_all in (map, pool.map):
+            options = PlanOptions(parameters={"patience": patience, "accept": accept}, run_all=run_all)
+            found = fastt_os_dpos.place(problem, options)
+            assert found.splits == expected.splits
+            assert found.placement.tolist() == expected.placement.tolist()
+            assert found.priority.tolist() == expected.priority.tolist()
+            assert found.predicted_step_seconds == expected.predicted_step_seconds
+            assert found.planner["own_seconds"] == own_seconds

@@ -1,12 +1,14 @@
 """Data parallelism by splitting: everything that can be split on the batch, one part a device (FastT, section 5.2's start).
 
 Where a layer's weights are larger than what flows through it, its ops may stay whole: the largest weights are tried in turn, and
-stay whole where that makes the simulated step shorter. So convolutions become data parallel and large dense layers do not.
+stay whole where that makes the simulated step shorter. So convolutions become data parallel and large dense layers do not. A device
+that has whole layers to run gets smaller parts of the others.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import replace
 from typing import Any
 
@@ -16,15 +18,18 @@ from stepd.core.errors import StrategyError
 from stepd.core.placement.fallback import nearest_allowed
 from stepd.core.placement.registry import PlanOptions
 from stepd.core.placement.split_answer import part_placement, part_priority
-from stepd.core.placement.split_problem import SplitCosts, SplitProblem, Splittable, split_problem, splittable
+from stepd.core.placement.split_problem import SplitCosts, SplitProblem, Splittable, shares, split_problem, splittable
 from stepd.core.prepared import prepare
 from stepd.core.problem import Float, Index, Problem
-from stepd.core.simulation_kernel import new_state, run_step
+from stepd.core.simulation_kernel import run_step
+from stepd.core.simulation_state import new_state
 from stepd.core.strategy import Split, Strategy
 
 BATCH = "batch"
 _LAYERS_TRIED = 6
 _EVEN = 0.05
+_ROUNDS = 3
+_LEAST = 0.05
 
 
 def place(problem: Problem, options: PlanOptions) -> Strategy:
@@ -58,7 +63,7 @@ def candidates(problem: Problem, order: Index, layers: int = _LAYERS_TRIED) -> I
             for op in ops
             if base.choices[op, BATCH].max_parts >= count
         )
-        for whole in _whole_ops(problem, devices):
+        for whole in _whole_ops(base, devices, {split.op for split in splits}):
             strategy = _try(base, Strategy(problem.name, whole, order, float("inf"), splits), count)
             if strategy is None:
                 continue
@@ -66,7 +71,9 @@ def candidates(problem: Problem, order: Index, layers: int = _LAYERS_TRIED) -> I
             if best is None or strategy.predicted_step_seconds < best.predicted_step_seconds:
                 best = strategy
     if best is not None:
-        yield from _with_whole_layers(base, best, layers)
+        for best in _with_whole_layers(base, best, layers):
+            yield best
+        yield from _balanced(base, best)
 
 
 def _speeds(problem: Problem, ops: Sequence[int]) -> Float:
@@ -86,9 +93,9 @@ def _weights(speeds: Float) -> tuple[float, ...]:
     return () if np.ptp(share) < _EVEN * share.max() else tuple(round(float(s), 3) for s in share)
 
 
-def _whole_ops(problem: Problem, devices: tuple[int, ...]) -> Iterator[Index]:
-    """Placements of what is not split: all on one device, or groups that keep bytes shared out."""
-    prepared = prepare(problem)
+def _whole_ops(base: Splittable, devices: tuple[int, ...], split: AbstractSet[int]) -> Iterator[Index]:
+    """Placements of what is not split: all on one device, or groups that keep bytes shared out, each with what leads to it."""
+    problem, prepared = base.problem, base.prepared
     first = np.full(problem.n_ops, devices[0], dtype=np.int32)
     yield nearest_allowed(prepared, first)
     shared = first.copy()
@@ -99,7 +106,29 @@ def _whole_ops(problem: Problem, devices: tuple[int, ...]) -> Iterator[Index]:
         device = min(load, key=lambda k: load[k])
         load[device] += int(prepared.group_resident[group])
         shared[prepared.tables.group == group] = device
+    _follow_readers(base, shared, split)
     yield nearest_allowed(prepared, shared)
+
+
+def _follow_readers(base: Splittable, placement: Index, split: AbstractSet[int]) -> None:
+    """Put sums of gradients, and what is made of them, where the only variable is that takes them: they would be sent twice."""
+    tables = base.prepared.tables
+    adds = {op for (op, axis), choice in base.choices.items() if op in split and axis == BATCH and choice.adds}
+    behind: set[int] = set()
+    for op in map(int, tables.topological):
+        sources = tables.output_op[tables.input[tables.input_pointer[op] : tables.input_pointer[op + 1]]]
+        if op in adds or (op not in split and not behind.isdisjoint(map(int, sources))):
+            behind.add(op)
+    for op in map(int, reversed(tables.topological)):
+        group = tables.group[op]
+        alone = tables.group_pointer[group + 1] - tables.group_pointer[group] == 1
+        if op not in behind or not alone or base.prepared.group_resident[group]:
+            continue
+        outputs = range(tables.output_pointer[op], tables.output_pointer[op + 1])
+        readers = [r for o in outputs for r in tables.reader[tables.reader_pointer[o] : tables.reader_pointer[o + 1]]]
+        places = {int(placement[r]) for r in readers}
+        if len(places) == 1:
+            placement[op] = places.pop()
 
 
 def _try(base: Splittable, strategy: Strategy, parts: int) -> Strategy | None:
@@ -147,6 +176,24 @@ def _with_whole_layers(base: Splittable, best: Strategy, layers: int) -> Iterato
         if found is not None and found.predicted_step_seconds < best.predicted_step_seconds:
             best = found
             yield best
+
+
+def _balanced(base: Splittable, best: Strategy) -> Iterator[Strategy]:
+    """`best` with other shares, as long as that helps: work goes from the busiest device to the others."""
+    for _ in range(_ROUNDS):
+        devices = best.splits[0].devices if best.splits else ()
+        if len({split.devices for split in best.splits}) != 1:
+            return
+        busy = np.array(best.planner["busy_seconds"])[list(devices)]
+        share = np.array(shares(best.splits[0]))
+        cut = float(base.problem.seconds[[split.op for split in best.splits]][:, list(devices)].max(axis=1).sum())
+        weights = np.maximum(share + (busy.mean() - busy) / max(cut, 1e-12), _LEAST)
+        rounded = tuple(round(float(w), 3) for w in weights / weights.sum())
+        found = _try(base, replace(best, splits=tuple(replace(s, weights=rounded) for s in best.splits)), len(devices))
+        if found is None or found.predicted_step_seconds >= best.predicted_step_seconds:
+            return
+        best = found
+        yield best
 
 
 def _layers(base: Splittable, splits: Sequence[Split]) -> list[set[int]]:
