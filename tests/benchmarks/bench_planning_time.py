@@ -2,9 +2,9 @@
 
     python tests/benchmarks/bench_planning_time.py [NAME ...] [--problems small lstm random] [--repeat 3]
 
-NAME: algorithms of the registry with their default parameters, `simulator`, `bound`, `reschedule` (one of OS-DPOS, the mean
-of 20 within a search of 30) or `portfolio` (wall seconds of all its candidates on `--workers` threads, without the search that follows).
-Each is called once before it is measured; of `--repeat` calls the fastest counts.
+NAME: algorithms of the registry with their default parameters, `simulator`, `bound`, or `reschedule` (one of OS-DPOS, the mean of
+20 within a search of 30). Each is called once before it is measured; of `--repeat` calls the fastest counts.
+`--wall-reschedules N` says instead how long N reschedules of OS-DPOS take, on `--workers` threads.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 from random_problems import random_problem, unrolled_lstm
@@ -25,7 +26,8 @@ from stepd.core.placement import fastt_os_dpos, registry  # noqa: E402
 from stepd.core.placement.registry import PlanOptions  # noqa: E402
 from stepd.core.prepared import prepare  # noqa: E402
 from stepd.core.problem import Problem  # noqa: E402
-from stepd.core.simulation_kernel import new_state, run_step  # noqa: E402
+from stepd.core.simulation_kernel import run_step  # noqa: E402
+from stepd.core.simulation_state import new_state  # noqa: E402
 
 PROBLEMS: dict[str, Callable[[], Problem]] = {
     "small": lambda: random_problem("stacked", 0, ops=706, devices=4),
@@ -33,8 +35,8 @@ PROBLEMS: dict[str, Callable[[], Problem]] = {
     "random": lambda: random_problem("random", 0, ops=36_000, devices=8),
 }
 QUICK = (
-    "simulator", "bound", "fastt-dpos", "reschedule", "heft", "etf", "getf", "m-topo", "m-etf", "celeritas", "order-place", "expert",
-    "linear-clustering", "dsc", "metis",
+    "simulator", "bound", "fastt-dpos", "reschedule", "heft", "etf", "getf", "m-topo", "m-etf", "celeritas", "order-place",
+    "expert", "linear-clustering", "dsc", "metis",
 )  # fmt: skip
 
 
@@ -75,6 +77,16 @@ def reschedule(problem: Problem, count: int = 30) -> float:
     return (used[1] - used[0]) / (count - 10) * 1e3
 
 
+def wall_of_reschedules(problem: Problem, count: int, workers: int) -> float:
+    """Wall seconds of a search of `count` reschedules that no failure ends."""
+    fastt_os_dpos.place(problem, PlanOptions(max_work=2, budget_seconds=600))
+    with ThreadPoolExecutor(workers) as pool:
+        options = PlanOptions(max_work=count, budget_seconds=600, parameters={"patience": 10_000}, run_all=pool.map)
+        began = time.monotonic()
+        found = fastt_os_dpos.place(problem, options)
+    return (time.monotonic() - began) * count / found.planner["reschedules"]
+
+
 def cost(name: str, problem: Problem, repeat: int) -> float:
     """Milliseconds of one call."""
     if name == "simulator":
@@ -92,10 +104,17 @@ def main() -> None:
     parser.add_argument("names", nargs="*", default=QUICK)
     parser.add_argument("--problems", nargs="+", choices=PROBLEMS, default=list(PROBLEMS))
     parser.add_argument("--repeat", type=int, default=3)
+    parser.add_argument("--wall-reschedules", type=int, default=0)
+    parser.add_argument("--workers", type=int, default=2)
     options = parser.parse_args()
     problems = [PROBLEMS[key]() for key in options.problems]
     for problem in problems:
         prepare(problem)
+    if options.wall_reschedules:
+        for problem in problems:
+            seconds = wall_of_reschedules(problem, options.wall_reschedules, options.workers)
+            print(f"{problem.name}: {options.wall_reschedules} reschedules on {options.workers} threads: {seconds:.1f} s")
+        return
     print("| CPU ms | " + " | ".join(f"{p.n_ops} ops x {p.n_devices} ({p.name})" for p in problems) + " |")
     print("|---|" + "---|" * len(problems))
     for name in options.names:

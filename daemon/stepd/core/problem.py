@@ -15,6 +15,9 @@ Float = npt.NDArray[np.float64]
 Int = npt.NDArray[np.int64]
 Index = npt.NDArray[np.int32]
 
+CONTROL = -1
+"""The output number of a control edge."""
+
 
 @dataclass(frozen=True)
 class Device:

@@ -2,8 +2,7 @@
 
 An instant is handled in rounds: (1) ops that end now are applied by priority, each reserving its transfers; (2) transfers that
 arrive now are applied; (3) every idle device picks. Ops of 0 seconds that were picked end at the same instant, in the next
-round. Memory is looked at after each round's picks. It knows arrays only; `simulator` is its public face. A search keeps one
-State and simulates many strategies in it.
+round. Memory is looked at after each round's picks. It knows arrays only; `simulator` is its public face.
 """
 
 from __future__ import annotations
@@ -13,79 +12,10 @@ from typing import NamedTuple
 import numpy as np
 
 from stepd.core.compiled import inlined, kernel, lean
-from stepd.core.heaps import pop, pop_timed, push, push_timed
+from stepd.core.heaps import pop, pop_timed, push_timed
 from stepd.core.prepared import Tables
 from stepd.core.problem import Float, Index, Int
-
-
-class State(NamedTuple):
-    """Everything that changes while a step is simulated; what one step did, when it has ended."""
-
-    start: Float  # [n], inf for ops that never ran
-    finish: Float  # [n]
-    busy: Float  # [d] seconds of ops and of handling transfers
-    load: Float  # [d] seconds of ops that have not started yet
-    peak: Int  # [d] bytes; resident bytes alone when memory is not tracked
-    memory: Int  # [d] bytes in use
-    missing: Index  # [n] inputs that are not on the op's device yet
-    op_of: Index  # [n] priority -> op
-    running: Index  # [d] op, -1 when idle
-    ends: Float  # [d] when the running op ends
-    held: Float  # [d] until when handling transfers keeps the device from starting the next op
-    ready: Index  # heaps of priorities, one per device
-    ready_base: Index  # [d]
-    ready_size: Index  # [d]
-    link_free: Float  # [l]
-    link_busy: Float  # [l]
-    readers_left: Index  # [u] readers on the producer's device plus transfers from there, not done yet
-    remote_left: Index  # [u * d] readers left of a received output
-    waits: Index  # [(most outputs of an op) * d] readers of the ended op's outputs by device
-    counters: Index  # [2] transfers so far, transfers on their way
-    arrival_time: Float  # heap of transfers on their way
-    arrival_item: Index
-    transfer_output: Index  # in order of reservation
-    transfer_device: Index
-    transfer_start: Float
-    transfer_end: Float
-
-
-@kernel
-def new_state(tables: Tables) -> State:
-    """Room for simulations of one problem."""
-    n, d = tables.seconds.shape
-    u = len(tables.output_op)
-    widest = 1
-    for op in range(n):
-        widest = max(widest, tables.output_pointer[op + 1] - tables.output_pointer[op])
-    transfers = len(tables.reader)
-    return State(
-        np.empty(n),
-        np.empty(n),
-        np.empty(d),
-        np.empty(d),
-        np.empty(d, dtype=np.int64),
-        np.empty(d, dtype=np.int64),
-        np.empty(n, dtype=np.int32),
-        np.empty(n, dtype=np.int32),
-        np.empty(d, dtype=np.int32),
-        np.empty(d),
-        np.empty(d),
-        np.empty(n, dtype=np.int32),
-        np.empty(d, dtype=np.int32),
-        np.empty(d, dtype=np.int32),
-        np.empty(tables.n_links),
-        np.empty(tables.n_links),
-        np.empty(u, dtype=np.int32),
-        np.empty(u * d, dtype=np.int32),
-        np.zeros(widest * d, dtype=np.int32),
-        np.empty(2, dtype=np.int32),
-        np.empty(transfers),
-        np.empty(transfers, dtype=np.int32),
-        np.empty(transfers, dtype=np.int32),
-        np.empty(transfers, dtype=np.int32),
-        np.empty(transfers),
-        np.empty(transfers),
-    )
+from stepd.core.simulation_state import State, make_ready, new_state, reset
 
 
 @lean
@@ -98,7 +28,7 @@ def run_step(
     Gives up with inf as soon as the step must exceed `limit`: an op starts too late for its tail or for the load of its device.
     """
     n, d = tables.seconds.shape
-    _reset(tables, state, placement, priority)
+    reset(tables, state, placement, priority)
     now = 0.0
     done = 0
     while True:
@@ -138,47 +68,6 @@ def _handle(state: State, device: int, seconds: float, now: float) -> None:
             begin = max(begin, state.ends[device])
         state.held[device] = begin + seconds
         state.busy[device] += seconds
-
-
-@inlined
-def _reset(tables: Tables, state: State, placement: Index, priority: Index) -> None:
-    n, d = tables.seconds.shape
-    for device in range(d):
-        state.busy[device] = 0.0
-        state.load[device] = 0.0
-        state.memory[device] = 0
-        state.running[device] = -1
-        state.ends[device] = np.inf
-        state.held[device] = 0.0
-        state.ready_base[device] = 0
-        state.ready_size[device] = 0
-    state.link_free[:] = 0.0
-    state.link_busy[:] = 0.0
-    state.counters[:] = 0
-    state.waits[:] = 0
-    for op in range(n):
-        device = placement[op]
-        state.start[op] = np.inf
-        state.finish[op] = np.inf
-        state.missing[op] = tables.input_pointer[op + 1] - tables.input_pointer[op]
-        state.op_of[priority[op]] = op
-        state.memory[device] += tables.resident[op]
-        state.load[device] += tables.seconds[op, device]
-        if device + 1 < d:
-            state.ready_base[device + 1] += 1
-    for device in range(d):
-        state.peak[device] = state.memory[device]
-        if device > 0:
-            state.ready_base[device] += state.ready_base[device - 1]
-    for op in range(n):
-        if state.missing[op] == 0:
-            _make_ready(state, placement[op], priority[op])
-
-
-@inlined
-def _make_ready(state: State, device: int, rank: int) -> None:
-    push(state.ready, state.ready_base[device], state.ready_size[device], rank)
-    state.ready_size[device] += 1
 
 
 @inlined
@@ -247,7 +136,7 @@ def _send_outputs(
                 here += 1
                 state.missing[reader] -= 1
                 if state.missing[reader] == 0:
-                    _make_ready(state, home, priority[reader])
+                    make_ready(state, home, priority[reader])
         remote |= here < end - begin
         if track_memory:
             state.readers_left[output] = here
@@ -304,7 +193,7 @@ def _arrive(tables: Tables, state: State, placement: Index, priority: Index, ite
         if placement[reader] == device:
             state.missing[reader] -= 1
             if state.missing[reader] == 0:
-                _make_ready(state, device, priority[reader])
+                make_ready(state, device, priority[reader])
     if track_memory:
         state.memory[device] += tables.output_bytes[output]
         state.readers_left[output] -= 1

@@ -13,7 +13,8 @@ import numpy as np
 from stepd.core.errors import StrategyError
 from stepd.core.prepared import Prepared, prepare
 from stepd.core.problem import Float, Index, Int, Problem
-from stepd.core.simulation_kernel import new_state, run_step
+from stepd.core.simulation_kernel import run_step
+from stepd.core.simulation_state import new_state
 from stepd.core.strategy import Strategy
 
 

@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 from stepd.core.compiled import kernel, lean
 from stepd.core.placement.registry import PlanOptions
 from stepd.core.prepared import prepare
-from stepd.core.simulation_kernel import new_state, run_step
+from stepd.core.simulation_kernel import run_step
+from stepd.core.simulation_state import new_state
 
 pytest.importorskip("ortools")
 from stepd.core.placement.exact import place

@@ -7,6 +7,7 @@ for each other. Link-aware, the transfers are reserved on links, and variables g
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -20,6 +21,8 @@ from stepd.core.placement.result import finish
 from stepd.core.prepared import Prepared, prepare
 from stepd.core.problem import Float, Index, Problem
 from stepd.core.strategy import Strategy
+
+OpSeconds = Callable[[Prepared, Costs], Float]
 
 GAPS = 1024  # idle gaps remembered per device and link
 
@@ -77,13 +80,14 @@ def scheduled(problem: Problem, name: str, options: PlanOptions, settings: Setti
     )
 
 
-def dpos(prepared: Prepared, settings: Settings, limit: float = np.inf) -> Sequence:
-    """Algorithm 1 on the tables of a problem. `limit`: give up a schedule that must take longer."""
+def dpos(prepared: Prepared, settings: Settings, limit: float = np.inf, costs_of: OpSeconds = op_seconds) -> Sequence:
+    """Algorithm 1 on the tables of a problem. `limit`: give up a schedule that must take longer. `costs_of`: `op_seconds`, or what
+    gives the same sooner."""
     tables = prepared.tables
-    rank = upward_ranks(tables, op_seconds(prepared, settings.costs), transfer_seconds(prepared, settings.costs))
+    rank = upward_ranks(tables, costs_of(prepared, settings.costs), transfer_seconds(prepared, settings.costs))
     order = by_rank(prepared, rank)
     if np.isfinite(limit):
-        tail = upward_ranks(tables, op_seconds(prepared, "min"), transfer_seconds(prepared, "min"))
+        tail = upward_ranks(tables, costs_of(prepared, "min"), transfer_seconds(prepared, "min"))
     else:
         tail = np.zeros(len(order))
     plan = Plan(

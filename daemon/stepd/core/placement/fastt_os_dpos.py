@@ -5,26 +5,31 @@ offers, the split problem is scheduled anew by DPOS; the best split is kept when
 schedule's own FT(o_exit) decides (`accept="schedule"`) and the first op that does not help ends the search (`patience=1`). By
 default a split must also shorten the simulated step, and `patience` ops in a row may fail.
 
-A schedule is given up as soon as some op ends too late to beat the best one so far; that is what makes a thousand of them cheap.
+A schedule is given up as soon as some op ends too late to beat the best one so far, and so is its simulation; the costs of ops
+that no split touches are taken from the whole problem; two ways to split an op are tried at the same time where there are
+threads. None of that changes the answer.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 
 from stepd.core.placement.fastt_dpos import Settings, dpos, settings_of
 from stepd.core.placement.orders import placed_costs
-from stepd.core.placement.ranks import critical_path, upward_ranks
+from stepd.core.placement.ranks import Costs, critical_path, op_seconds, op_seconds_of, upward_ranks
 from stepd.core.placement.registry import PlanOptions
 from stepd.core.placement.split_answer import read_off, simulate_parts
 from stepd.core.placement.split_problem import SplitCosts, Splittable, split_problem, splittable
-from stepd.core.prepared import prepare
-from stepd.core.problem import Problem
+from stepd.core.prepared import Prepared, prepare
+from stepd.core.problem import Float, Int, Problem
 from stepd.core.strategy import Split, Strategy
 
 PATIENCE = 10
+AT_ONCE = 2
+"""Ways to split an op that are tried before the best one so far is looked at again."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -40,7 +45,7 @@ def place(problem: Problem, options: PlanOptions) -> Strategy:
     """OS-DPOS. Parameters: those of DPOS; `accept` ("simulated" or "schedule"), `patience`, `overhead_seconds` of a part and
     `copy_bytes_per_second` of cutting and joining. A unit of `max_work` is one reschedule."""
     search = _Search(problem, options)
-    best = search.answer((), np.inf)
+    best = search.answer((), None)
     assert best is not None, "without a limit there always is a schedule"
     patience, failed = int(options.parameter("patience", PATIENCE)), 0
     for op in search.candidates(best.strategy):
@@ -70,7 +75,8 @@ class _Search:
             options.parameter("copy_bytes_per_second", default.copy_bytes_per_second),
         )
         self.started = options.clock()
-        self.reschedules = 0
+        self.reschedules = 1  # the first one, without a split
+        self.whole_seconds: dict[Costs, Float] = {}
 
     def ended(self) -> bool:
         """Whether the budget or the work is used up."""
@@ -89,13 +95,16 @@ class _Search:
     def best_split(self, op: int, best: _Answer) -> _Answer | None:
         """Algorithm 2, line 8: every axis and number of parts of one op; None when none is better than `best`."""
         found: _Answer | None = None
-        for split in self.ways(op):
-            if self.ended():
-                break
+        ways = self.ways(op)
+        while ways and not self.ended():
+            at_once = min(AT_ONCE, self.options.max_work - self.reschedules) if self.options.max_work else AT_ONCE
             bar = found or best
-            answer = self.answer((*best.strategy.splits, split), bar.own_seconds)
-            if answer is not None and self.beats(answer, bar):
-                found = answer
+            lists = [(*best.strategy.splits, split) for split in ways[:at_once]]
+            ways = ways[at_once:]
+            self.reschedules += len(lists)
+            for answer in self.options.run_all(partial(self.answer, bar=bar), lists):
+                if answer is not None and self.beats(answer, found or best):
+                    found = answer
         return found
 
     def ways(self, op: int) -> list[Split]:
@@ -119,17 +128,25 @@ class _Search:
             return bool(mine.planner["feasible"])
         return mine.predicted_step_seconds < theirs.predicted_step_seconds
 
-    def answer(self, splits: tuple[Split, ...], limit: float) -> _Answer | None:
-        """DPOS on the problem with these splits; None when it cannot end before `limit`."""
-        self.reschedules += 1
+    def answer(self, splits: tuple[Split, ...], bar: _Answer | None) -> _Answer | None:
+        """DPOS on the problem with these splits; None when it cannot beat `bar`."""
         bare = tuple(replace(split, devices=()) for split in splits)
         split = split_problem(self.base, bare, self.costs)
-        sequence = dpos(split.prepared, self.settings, limit)
+        changed = np.array([*(split.op for split in splits), *range(split.n_original, len(split.origin))], dtype=np.int64)
+        sequence = dpos(
+            split.prepared,
+            self.settings,
+            np.inf if bar is None else bar.own_seconds,
+            lambda prepared, costs: self.op_seconds(prepared, costs, changed),
+        )
         if not sequence.seconds < np.inf:
             return None
         placement, priority, placed = read_off(split, sequence.placement, sequence.priority)
         strategy = Strategy(self.base.problem.name, placement, priority, np.inf, placed)
-        trace = simulate_parts(self.base, split, strategy)
+        limit = bar.strategy.predicted_step_seconds if self.simulated and bar and bar.strategy.planner["feasible"] else np.inf
+        trace = simulate_parts(self.base, split, strategy, limit)
+        if limit < np.inf and not trace.makespan < np.inf:
+            return None
         memory = split.prepared.tables.memory
         facts = {
             "feasible": bool(np.all(trace.peak <= memory)),
@@ -137,6 +154,15 @@ class _Search:
         }
         strategy = replace(strategy, predicted_step_seconds=float(trace.makespan), planner=facts)
         return _Answer(strategy, sequence.seconds, sequence.memory_overflows)
+
+    def op_seconds(self, prepared: Prepared, costs: Costs, changed: Int) -> Float:
+        """As `ranks.op_seconds`, where only the ops `changed` differ from those of the whole problem."""
+        whole = self.whole_seconds.get(costs)
+        if whole is None:
+            whole = self.whole_seconds[costs] = op_seconds(self.base.prepared, costs)
+        seconds = np.concatenate([whole, np.zeros(len(prepared.tables.temp) - len(whole))])
+        seconds[changed] = op_seconds_of(prepared.tables.seconds[changed], costs)
+        return seconds
 
     def labelled(self, answer: _Answer) -> Strategy:
         """The strategy, with what `planner` says about it."""

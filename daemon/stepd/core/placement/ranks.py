@@ -19,7 +19,11 @@ Costs = Literal["max", "mean", "min"]
 
 def op_seconds(prepared: Prepared, costs: Costs) -> Float:
     """float64 [n]: w_i, over the devices that op i can run on."""
-    seconds = prepared.tables.seconds
+    return op_seconds_of(prepared.tables.seconds, costs)
+
+
+def op_seconds_of(seconds: Float, costs: Costs) -> Float:
+    """As `op_seconds`, of rows: float64 [k] from [k, d]. A row's value does not depend on the other rows."""
     if costs == "min":
         return np.asarray(seconds.min(axis=1, initial=np.inf))
     can = np.isfinite(seconds)

@@ -14,7 +14,8 @@ from stepd.core.placement.partial_schedule import Mask
 from stepd.core.placement.ranks import by_rank, op_seconds, transfer_seconds, upward_ranks
 from stepd.core.prepared import Tables, prepare
 from stepd.core.problem import Float, Index, Problem
-from stepd.core.simulation_kernel import State, new_state, run_step
+from stepd.core.simulation_kernel import run_step
+from stepd.core.simulation_state import State, new_state
 
 
 class Space(NamedTuple):

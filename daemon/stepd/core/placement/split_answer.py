@@ -23,11 +23,11 @@ def simulate_split(problem: Problem, strategy: Strategy, costs: SplitCosts = Spl
     return simulate_parts(base, split, strategy)
 
 
-def simulate_parts(base: Splittable, split: SplitProblem, strategy: Strategy) -> Trace:
-    """As `simulate_split`, of a split problem that is there already."""
+def simulate_parts(base: Splittable, split: SplitProblem, strategy: Strategy, limit: float = np.inf) -> Trace:
+    """As `simulate_split`, of a split problem that is there already; makespan inf when it must exceed `limit` seconds."""
     placement = part_placement(base, split, strategy.placement, strategy.splits)
     priority = part_priority(split, strategy.priority)
-    return simulate_kernel(split.prepared.tables, placement, priority, np.inf, True)
+    return simulate_kernel(split.prepared.tables, placement, priority, limit, True)
 
 
 def part_placement(base: Splittable, split: SplitProblem, placement: Index, splits: tuple[Split, ...]) -> Index:

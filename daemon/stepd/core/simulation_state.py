@@ -1,0 +1,128 @@
+"""What changes while a step is simulated: room for it, and how it is when a step begins.
+
+A search keeps one State and simulates many strategies in it. It knows no rule of the execution model but who is ready at the start.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from stepd.core.compiled import inlined, kernel
+from stepd.core.heaps import push
+from stepd.core.prepared import Tables
+from stepd.core.problem import Float, Index, Int
+
+
+class State(NamedTuple):
+    """Everything that changes while a step is simulated; what one step did, when it has ended."""
+
+    start: Float  # [n], inf for ops that never ran
+    finish: Float  # [n]
+    busy: Float  # [d] seconds of ops and of handling transfers
+    load: Float  # [d] seconds of ops that have not started yet
+    peak: Int  # [d] bytes; resident bytes alone when memory is not tracked
+    memory: Int  # [d] bytes in use
+    missing: Index  # [n] inputs that are not on the op's device yet
+    op_of: Index  # [n] priority -> op
+    running: Index  # [d] op, -1 when idle
+    ends: Float  # [d] when the running op ends
+    held: Float  # [d] until when handling transfers keeps the device from starting the next op
+    ready: Index  # heaps of priorities, one per device
+    ready_base: Index  # [d]
+    ready_size: Index  # [d]
+    link_free: Float  # [l]
+    link_busy: Float  # [l]
+    readers_left: Index  # [u] readers on the producer's device plus transfers from there, not done yet
+    remote_left: Index  # [u * d] readers left of a received output
+    waits: Index  # [(most outputs of an op) * d] readers of the ended op's outputs by device
+    counters: Index  # [2] transfers so far, transfers on their way
+    arrival_time: Float  # heap of transfers on their way
+    arrival_item: Index
+    transfer_output: Index  # in order of reservation
+    transfer_device: Index
+    transfer_start: Float
+    transfer_end: Float
+
+
+@kernel
+def new_state(tables: Tables) -> State:
+    """Room for simulations of one problem."""
+    n, d = tables.seconds.shape
+    u = len(tables.output_op)
+    widest = 1
+    for op in range(n):
+        widest = max(widest, tables.output_pointer[op + 1] - tables.output_pointer[op])
+    transfers = len(tables.reader)
+    return State(
+        np.empty(n),
+        np.empty(n),
+        np.empty(d),
+        np.empty(d),
+        np.empty(d, dtype=np.int64),
+        np.empty(d, dtype=np.int64),
+        np.empty(n, dtype=np.int32),
+        np.empty(n, dtype=np.int32),
+        np.empty(d, dtype=np.int32),
+        np.empty(d),
+        np.empty(d),
+        np.empty(n, dtype=np.int32),
+        np.empty(d, dtype=np.int32),
+        np.empty(d, dtype=np.int32),
+        np.empty(tables.n_links),
+        np.empty(tables.n_links),
+        np.empty(u, dtype=np.int32),
+        np.empty(u * d, dtype=np.int32),
+        np.zeros(widest * d, dtype=np.int32),
+        np.empty(2, dtype=np.int32),
+        np.empty(transfers),
+        np.empty(transfers, dtype=np.int32),
+        np.empty(transfers, dtype=np.int32),
+        np.empty(transfers, dtype=np.int32),
+        np.empty(transfers),
+        np.empty(transfers),
+    )
+
+
+@inlined
+def reset(tables: Tables, state: State, placement: Index, priority: Index) -> None:
+    """The step begins: nothing has run, ops without inputs are ready."""
+    n, d = tables.seconds.shape
+    for device in range(d):
+        state.busy[device] = 0.0
+        state.load[device] = 0.0
+        state.memory[device] = 0
+        state.running[device] = -1
+        state.ends[device] = np.inf
+        state.held[device] = 0.0
+        state.ready_base[device] = 0
+        state.ready_size[device] = 0
+    state.link_free[:] = 0.0
+    state.link_busy[:] = 0.0
+    state.counters[:] = 0
+    state.waits[:] = 0
+    for op in range(n):
+        device = placement[op]
+        state.start[op] = np.inf
+        state.finish[op] = np.inf
+        state.missing[op] = tables.input_pointer[op + 1] - tables.input_pointer[op]
+        state.op_of[priority[op]] = op
+        state.memory[device] += tables.resident[op]
+        state.load[device] += tables.seconds[op, device]
+        if device + 1 < d:
+            state.ready_base[device + 1] += 1
+    for device in range(d):
+        state.peak[device] = state.memory[device]
+        if device > 0:
+            state.ready_base[device] += state.ready_base[device - 1]
+    for op in range(n):
+        if state.missing[op] == 0:
+            make_ready(state, placement[op], priority[op])
+
+
+@inlined
+def make_ready(state: State, device: int, rank: int) -> None:
+    """An op of priority `rank` may run on `device` now."""
+    push(state.ready, state.ready_base[device], state.ready_size[device], rank)
+    state.ready_size[device] += 1
