@@ -155,6 +155,9 @@ class FakeHook:
         assert self.welcome.wait(WAIT_SECONDS)
         devices = [runtime_pb2.Device(name=name, type="CPU", memory_bytes=1 << 40, usable=True) for name in DEVICES]
         self.send(session_opened=runtime_pb2.SessionOpened(session_id=self.session_id, device=devices, user_devices="free"))
+        self._send_graph()
+
+    def _send_graph(self) -> None:
         self.send(
             graph=runtime_pb2.GraphReport(
                 session_id=self.session_id,
@@ -204,6 +207,8 @@ class FakeHook:
                     self._activate(message.activate)
                 elif which == "rollback":
                     self._go_back()
+                elif which == "graph_wanted":
+                    self._send_graph()
         except grpc.RpcError:
             pass
         finally:

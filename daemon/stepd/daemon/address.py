@@ -25,6 +25,8 @@ class SocketOwner:
         ConfigError.
         """
         self.socket = socket
+        if socket.exists() and not socket.is_socket():
+            raise ConfigError(f"socket: {socket} is there and is no socket: move it away, or set STEPD_SOCKET or --socket")
         if len(os.fsencode(socket)) > 107:
             raise ConfigError(f"socket: {socket} is longer than the 107 bytes that Unix allows; set a shorter path")
         try:

@@ -4,7 +4,7 @@ line to an exit code.
 
 from __future__ import annotations
 
-from stepd.core.errors import StepdError
+from stepd.core.errors import PlannerError, StepdError
 
 
 class ConfigError(StepdError):
@@ -29,3 +29,7 @@ class NotNowError(StepdError):
 
 class StoreError(StepdError):
     """The state cannot be read or written."""
+
+
+class GraphMissingError(PlannerError):
+    """A session's graph is not in the state: the disk was full when it came, or the file was replaced."""

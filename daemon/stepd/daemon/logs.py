@@ -4,8 +4,19 @@ from __future__ import annotations
 
 import logging
 import sys
+from contextlib import suppress
 
 import structlog
+
+
+class _Logger(structlog.PrintLogger):
+    """Prints lines; what cannot be written (a full disk behind stderr, a closed terminal) is lost, and the daemon goes on."""
+
+    def msg(self, message: str) -> None:
+        with suppress(OSError, ValueError):
+            super().msg(message)
+
+    debug = info = warning = error = exception = critical = msg
 
 
 def configure(level: str, log_format: str) -> None:
@@ -20,5 +31,5 @@ def configure(level: str, log_format: str) -> None:
             renderer,
         ],
         wrapper_class=structlog.make_filtering_bound_logger(getattr(logging, level.upper())),
-        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
+        logger_factory=lambda *_: _Logger(sys.stderr),
     )

@@ -6,9 +6,10 @@ One place where decisions meet the world; it decides nothing itself. Knows no tr
 from __future__ import annotations
 
 import asyncio
-import time
+import itertools
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Any, TypeVar
 
 import structlog
 
@@ -29,10 +30,12 @@ from stepd.core.activation_values import (
     Tick,
 )
 from stepd.core.errors import PlannerError
+from stepd.daemon.clock import SteadyClock
 from stepd.daemon.convert import session_state
 from stepd.daemon.convert.strategy import from_candidate
-from stepd.daemon.errors import StoreError
+from stepd.daemon.errors import GraphMissingError, StoreError
 from stepd.daemon.jobs import Job, Registry, Session
+from stepd.daemon.memory import Returns
 from stepd.daemon.metrics import Metrics
 from stepd.daemon.planner import PlannerPool, PlanResult
 from stepd.daemon.requests import plan_request
@@ -40,7 +43,9 @@ from stepd.daemon.store import Store
 from stepd.v1 import runtime_pb2, strategy_pb2
 
 log = structlog.get_logger()
+T = TypeVar("T")
 TICK_SECONDS = 1.0
+TICKS_BETWEEN_RETURNS = 10  # of memory
 
 
 @dataclass
@@ -56,7 +61,8 @@ class Controller:
     order: str = "none"
     may_plan: bool = True
     silence_seconds: float = 60.0
-    clock: Callable[[], float] = time.time
+    clock: Callable[[], float] = field(default_factory=SteadyClock)
+    memory: Returns = field(default_factory=Returns)
     _plans: dict[tuple[str, str], asyncio.Task[None]] = field(default_factory=dict)
 
     async def apply(self, job: Job, session: Session, event: Event) -> None:
@@ -74,11 +80,16 @@ class Controller:
                 await self._execute(job, session, effect)
 
     async def save(self, job: Job, session: Session) -> None:
-        """Write the session's state. A full disk does not stop the session: what matters of it the hook says again."""
+        """Write the session's state."""
+        await self.keep(self.store.put_session, job.id, session.id, session_state.to_json(session))
+
+    async def keep(self, write: Callable[..., T], *values: Any) -> T | None:
+        """Write something down. A full or broken disk costs the record, not the job: it is logged, and None is the answer."""
         try:
-            await asyncio.to_thread(self.store.put_session, job.id, session.id, session_state.to_json(session))
+            return await asyncio.to_thread(write, *values)
         except StoreError as error:
-            log.error("session state not saved", job=job.id, session=session.id, error=str(error))
+            log.error("not saved", what=write.__name__.removeprefix("put_"), error=str(error))
+            return None
 
     async def _execute(self, job: Job, session: Session, effect: Effect) -> None:
         match effect:
@@ -134,6 +145,9 @@ class Controller:
             session.at_plan = session.models.mark()
             result = await self.planner.plan(request)
             event: Event = await self._planned(session, result)
+        except GraphMissingError as error:
+            self._send(job, runtime_pb2.DaemonMessage(graph_wanted=runtime_pb2.GraphWanted(session_id=session.id)))
+            event = PlanningFailed(f"{error}; the hook was asked for it")
         except (PlannerError, StoreError, ValueError) as error:
             event = PlanningFailed(str(error))
         except OSError as error:
@@ -143,6 +157,7 @@ class Controller:
             event = PlanningFailed(f"internal error, see the daemon's log: {error!r}")
         self.metrics.planned(self.clock() - started)
         self._plans.pop((job.id, session.id), None)
+        self.memory.used()
         await self.apply(job, session, event)
 
     async def _planned(self, session: Session, result: PlanResult) -> Planned:
@@ -163,9 +178,11 @@ class Controller:
 
     async def run(self, alive: Callable[[], None]) -> None:
         """Tick for ever; `alive` feeds the watchdog after each full turn."""
-        while True:
+        for turn in itertools.count():
             await self.turn()
             alive()
+            if turn % TICKS_BETWEEN_RETURNS == 0:
+                self.memory.give_back()
             await asyncio.sleep(TICK_SECONDS)
 
     async def turn(self) -> None:

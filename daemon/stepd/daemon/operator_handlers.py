@@ -129,7 +129,7 @@ class OperatorHandlers:
         await self._tell(job, Resumed(), runtime_pb2.DaemonMessage(resume=runtime_pb2.Resume()))
 
     async def _tell(self, job: Job, event: Paused | Resumed, message: runtime_pb2.DaemonMessage) -> None:
-        await asyncio.to_thread(self.controller.store.put_job, job.id, job_info(job))
+        await self.controller.keep(self.controller.store.put_job, job.id, job_info(job))
         for session in job.sessions.values():
             if session.open:
                 await self.controller.apply(job, session, event)

@@ -6,6 +6,7 @@ from typing import Any
 
 from stepd.core.errors import PlannerError
 from stepd.daemon.convert.strategy import placement_of, priority_of
+from stepd.daemon.errors import GraphMissingError
 from stepd.daemon.jobs import Session
 from stepd.daemon.store import Store
 from stepd.v1 import strategy_pb2
@@ -20,7 +21,7 @@ def plan_request(session: Session, store: Store, seconds: float, algorithm: str,
     graph = store.graph(report.fingerprint)
     kind = session.step_kind()
     if graph is None:
-        raise PlannerError(f"graph {report.fingerprint[:12]} is not in the store")
+        raise GraphMissingError(f"graph {report.fingerprint[:12]} is not in the store")
     if kind is None:
         raise PlannerError(f"step kind {session.kind[:12] or '(none)'} was not described by the hook")
     return {

@@ -61,7 +61,7 @@ class Connection:
             job = Job(hello.job_id, hello, controller.clock())
             controller.registry.add(job)
         job.hello, job.seen_unix, job.send = hello, controller.clock(), send
-        await asyncio.to_thread(controller.store.put_job, job.id, job_info(job))
+        await controller.keep(controller.store.put_job, job.id, job_info(job))
         log.info("job attached", job=job.id, name=hello.job_name, pid=hello.pid, active=hello.compatibility.active)
         return cls(controller, job)
 
@@ -73,7 +73,7 @@ class Connection:
             for session in self._job.sessions.values():
                 await self._save_models(session, force=True)
             await self._controller.detached(self._job)
-            await asyncio.to_thread(self._controller.store.put_job, self._job.id, job_info(self._job))
+            await self._controller.keep(self._controller.store.put_job, self._job.id, job_info(self._job))
             log.info("job detached", job=self._job.id)
 
     async def receive(self, message: runtime_pb2.HookMessage) -> None:
@@ -109,7 +109,7 @@ class Connection:
             session = Session(opened.session_id)
             kept = (await asyncio.to_thread(self._controller.store.sessions, self._job.id)).get(session.id)
             if kept:
-                session.state = session_state.state_from_json(kept)
+                session.state = session_state.state_from_json(kept, self._controller.clock())
                 session.kind, session.total_steps = kept["kind"], kept["total_steps"]
             self._job.sessions[session.id] = session
         await self._load_strategy(session)
@@ -143,7 +143,8 @@ class Connection:
             log.warning("graph refused", job=self._job.id, session=session.id, error=str(error))
             return
         if report.graph_def:
-            await asyncio.to_thread(store.put_graph, report.fingerprint, report.graph_def)
+            await self._controller.keep(store.put_graph, report.fingerprint, report.graph_def)
+        self._controller.memory.used()
         known = session.report.fingerprint == report.fingerprint and session.models.steps > 0
         session.report = report
         session.report.ClearField("graph_def")
@@ -189,6 +190,7 @@ class Connection:
             self._controller.metrics.profiled(ok=False)
             return
         self._controller.metrics.profiled(ok=True)
+        self._controller.memory.used()
         strategy = session.strategies.get(profile.strategy_id)
         shares = shares_of(strategy, session.report.split) if strategy is not None else {}
         step = of_whole_ops(step, shares)
@@ -212,10 +214,11 @@ class Connection:
             return
         session.models_saved = now
         blob = await asyncio.to_thread(codec.dumps, session.models.to_state(), compress=True)
-        await asyncio.to_thread(self._controller.store.put_models, session.report.fingerprint, session.devices_key, blob)
+        await self._controller.keep(self._controller.store.put_models, session.report.fingerprint, session.devices_key, blob)
 
     async def _step_times(self, session: Session, times: runtime_pb2.StepTimes) -> None:
-        session.times.observe(times.kind, times.strategy_id, times.seconds)
+        seconds = [value for value in times.seconds if 0.0 < value < float("inf")]  # false for what is no number
+        session.times.observe(times.kind, times.strategy_id, seconds)
         session.total_steps = max(session.total_steps, times.total_steps)
         session.kind = session.times.main_kind
         typical = session.times.typical(session.kind, times.strategy_id)
@@ -242,7 +245,7 @@ class Connection:
 
     async def _verdict(self, session: Session, verdict: runtime_pb2.Verdict) -> None:
         trial = trial_info(session, verdict, self._controller.clock())
-        new = await asyncio.to_thread(
+        new = await self._controller.keep(
             self._controller.store.put_trial,
             self._job.id,
             trial_key(verdict),
@@ -250,7 +253,7 @@ class Connection:
             session.devices_key,
             trial,
         )
-        if not new:
+        if new is False:
             return
         self._controller.metrics.judged(trial["outcome"])
         log.info(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import signal
+import time
 import uuid
 
 import sdnotify
@@ -17,6 +18,7 @@ from stepd.daemon.convert.session_state import state_from_json
 from stepd.daemon.errors import ConfigError
 from stepd.daemon.jobs import Registry, Session
 from stepd.daemon.loop import Controller
+from stepd.daemon.memory import one_heap
 from stepd.daemon.metrics import Metrics
 from stepd.daemon.operator_handlers import OperatorHandlers
 from stepd.daemon.planner import PlannerPool
@@ -25,10 +27,12 @@ from stepd.daemon.store import Store
 
 log = structlog.get_logger()
 DRAIN_SECONDS = 3.0
+LAST_PORT = 65535
 
 
 async def serve(configuration: Configuration) -> None:
     """Serve until SIGTERM or SIGINT. Raises StepdError when it cannot start."""
+    one_heap()
     settings = configuration.settings
     credentials = tcp_credentials(settings) if settings.listen else None
     owner = SocketOwner(settings.socket)
@@ -83,6 +87,9 @@ async def _serve(configuration: Configuration, owner: SocketOwner, store: Store,
 
 
 def _add_tcp(server: object, listen: str, credentials: object) -> None:
+    port = listen.rpartition(":")[2]
+    if not port.isdecimal() or int(port) > LAST_PORT:  # gRPC would take another port without a word
+        raise ConfigError(f"listen: {listen} has no port from 0 to {LAST_PORT}; write HOST:PORT")
     try:
         if credentials is None:
             server.add_insecure_port(listen)  # type: ignore[attr-defined]
@@ -108,13 +115,13 @@ async def _signal_or_failure(loop: asyncio.Task[None]) -> None:
 
 def _known_jobs(store: Store) -> Registry:
     """Jobs and sessions that an earlier daemon knew; they are not attached until their hooks come back."""
-    registry = Registry()
+    registry, now = Registry(), time.time()
     for job_id, info in store.jobs().items():
         job = job_from_info(job_id, info)
         for session_id, kept in store.sessions(job_id).items():
             session = Session(session_id, open=False)
             session.state, session.kind, session.total_steps = (
-                state_from_json(kept),
+                state_from_json(kept, now),
                 kept["kind"],
                 kept["total_steps"],
             )

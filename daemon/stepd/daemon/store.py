@@ -26,6 +26,7 @@ class Store:
     def __init__(self, file: Path) -> None:
         """Open or make the database and bring it up to date. Raises StoreError."""
         self._lock = threading.Lock()
+        self._file = file
         try:
             file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
             self._db = sqlite3.connect(file, check_same_thread=False, isolation_level=None, timeout=10)
@@ -55,7 +56,9 @@ class Store:
                         self._db.execute("ROLLBACK")
                     raise
             except sqlite3.Error as error:
-                raise StoreError(f"cannot write the state: {error}") from error
+                raise StoreError(
+                    f"cannot write the state to {self._file}: {error}; make room there, or set another state_dir"
+                ) from error
 
     def _migrate(self) -> None:
         self._db.execute("CREATE TABLE IF NOT EXISTS migration (name TEXT PRIMARY KEY, applied_unix REAL NOT NULL)")
@@ -76,7 +79,9 @@ class Store:
             try:
                 return self._db.execute(query, values).fetchall()
             except sqlite3.Error as error:
-                raise StoreError(f"cannot read the state: {error}") from error
+                raise StoreError(
+                    f"cannot read the state in {self._file}: {error}; stop stepd and move the file away, or set another state_dir"
+                ) from error
 
     def put_job(self, job_id: str, info: Mapping[str, Any]) -> None:
         """Write a job's description (JSON values)."""

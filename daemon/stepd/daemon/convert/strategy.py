@@ -61,13 +61,13 @@ def from_json(
     """
     try:
         document = json.loads(text)
-    except (ValueError, UnicodeDecodeError) as error:
+    except (ValueError, RecursionError) as error:
         raise BadRequestError(f"the strategy is not valid JSON: {error}") from error
     if not isinstance(document, dict) or "placement" not in document:
         raise BadRequestError('a strategy is a JSON object with a "placement": see docs/operator.md, "stepctl activate"')
     wanted = document.get("graph_fingerprint", fingerprint)
     if wanted != fingerprint:
-        raise BadRequestError(f"the strategy is for another graph ({wanted[:12]}); this job's is {fingerprint[:12]}")
+        raise BadRequestError(f"the strategy is for another graph ({str(wanted)[:12]}); this job's is {fingerprint[:12]}")
     if isinstance(document["placement"], dict):
         strategy = _from_names(document, graph_ops, devices)
     else:
