@@ -26,6 +26,9 @@ from stepd.core.validation import validate
 
 COST_UNIT = 10_000_000
 _HOST_BYTES = 1 << 50
+_MOST_DEVICES = 256
+_LARGEST = 1e14
+"""Of any number in a file: bytes and their sums stay below 2^63, seconds far from what a sum of floats loses."""
 _SHARED_MEMORY_RATE = 1e18
 _KEYS = ("maxSizePerFPGA", "maxFPGAs", "maxCPUs", "nodes", "edges")
 
@@ -45,6 +48,8 @@ def read_partitioning_workload(name: str, value: Mapping[str, Any]) -> Problem:
         raise ProblemError("workload: nodes and edges must be lists")
     accelerators = int(_number(value, "maxFPGAs", "workload"))
     cpus = int(_number(value, "maxCPUs", "workload"))
+    if accelerators + cpus > _MOST_DEVICES:
+        raise ProblemError(f"workload: maxFPGAs and maxCPUs are {accelerators + cpus} devices: {_MOST_DEVICES} at most")
     index = _index(nodes)
     src, dst, output, size = _edges(edges, index)
     problem = Problem(
@@ -74,9 +79,16 @@ def _number(holder: Mapping[str, Any], key: str, what: str) -> float:
     value = holder.get(key)
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         raise ProblemError(f"{what}: {key} must be a number, not {value!r}")
-    if not (value >= 0 and np.isfinite(value)):
-        raise ProblemError(f"{what}: {key} is {value}: it must be finite and not negative")
+    if not 0 <= value <= _LARGEST:  # false for NaN, too
+        raise ProblemError(f"{what}: {key} is {str(value)[:40]}: it must be finite, not negative and {_LARGEST:.0g} at most")
     return float(value)
+
+
+def _label(value: Any, what: str) -> int | str:
+    """An id or a color class."""
+    if not isinstance(value, (int, str)):
+        raise ProblemError(f"{what} is {value!r}: it must be a number or a text")
+    return value
 
 
 def _index(nodes: Sequence[Any]) -> dict[Any, int]:
@@ -84,7 +96,7 @@ def _index(nodes: Sequence[Any]) -> dict[Any, int]:
     for i, node in enumerate(nodes):
         if not isinstance(node, Mapping) or "id" not in node:
             raise ProblemError(f"workload: node {i} is not an object with an id")
-        if index.setdefault(node["id"], i) != i:
+        if index.setdefault(_label(node["id"], f"workload: the id of node {i}"), i) != i:
             raise ProblemError(f"workload: two nodes have the id {node['id']!r}")
     return index
 
@@ -120,7 +132,9 @@ def _seconds(node: Mapping[str, Any], accelerators: int, cpus: int) -> list[floa
 
 
 def _color_groups(nodes: Sequence[Mapping[str, Any]]) -> Index:
-    colors = [node.get("colorClass") for node in nodes]
+    colors = [
+        None if node.get("colorClass") is None else _label(node["colorClass"], f"{_what(node)}: its colorClass") for node in nodes
+    ]
     shared = [color for color, count in Counter(colors).items() if count > 1 and color is not None]
     number = {color: k for k, color in enumerate(shared)}
     return np.array([number.get(color, -1) for color in colors], dtype=np.int32)
@@ -133,7 +147,7 @@ def _edges(edges: Sequence[Any], index: Mapping[Any, int]) -> tuple[Index, Index
     for k, edge in enumerate(edges):
         if not isinstance(edge, Mapping):
             raise ProblemError(f"workload: edge {k} is not an object")
-        ends = [edge.get("sourceId"), edge.get("destId")]
+        ends = [_label(edge.get(key), f"workload: {key} of edge {k}") for key in ("sourceId", "destId")]
         unknown = [end for end in ends if end not in index]
         if unknown:
             raise ProblemError(f"workload: edge {k} names the node {unknown[0]!r}, which does not exist")

@@ -21,6 +21,7 @@ def validate(problem: Problem) -> None:
     _check_devices(problem)
     _check_ops(problem)
     _check_edges(problem)
+    _check_magnitudes(problem)
     _check_acyclic(problem)
     prepared = prepare(problem)
     _check_groups(problem, prepared)
@@ -125,6 +126,33 @@ def _check_edges(problem: Problem) -> None:
     for bad, message in checks:
         if len(bad):
             raise ProblemError(f"{_edge(problem, int(bad[0]))} {message}")
+
+
+MOST_BYTES = 1 << 62
+MOST_SECONDS = 1e100
+
+
+def _check_magnitudes(problem: Problem) -> None:
+    """Sums of bytes must fit into 64 bits, and no sum of seconds may become infinite."""
+    ops = problem.resident_bytes.astype(np.float64) + problem.temp_bytes
+    edges = problem.edge_bytes.astype(np.float64) * problem.n_devices
+    if float(ops.sum()) + float(edges.sum()) > MOST_BYTES:
+        op, edge = int(np.argmax(ops)), int(np.argmax(edges)) if len(edges) else -1
+        if edge >= 0 and edges[edge] > ops[op]:
+            largest = f"edge {edge} ({problem.op_names[problem.edge_src[edge]]!r} -> {problem.op_names[problem.edge_dst[edge]]!r})"
+        else:
+            largest = f"op {problem.op_names[op]!r}"
+        raise ProblemError(f"all bytes together are more than {MOST_BYTES}; {largest} has the most: are its bytes right?")
+    seconds = np.where(np.isfinite(problem.seconds), problem.seconds, 0.0).max(axis=1)
+    if not float(seconds.max()) * problem.n_ops < MOST_SECONDS:
+        op = int(np.argmax(seconds))
+        raise ProblemError(f"op {problem.op_names[op]!r} takes {seconds[op]:.3g} seconds, more than can be added up: is it right?")
+    size = int(problem.edge_bytes.max(initial=0))
+    for link in problem.links:
+        transfer = link.latency_seconds + link.handling_seconds + size * link.handling_seconds_per_byte
+        transfer += size / link.bytes_per_second
+        if not transfer * max(1, len(problem.edge_src)) < MOST_SECONDS:
+            raise ProblemError(f"link {link.src} -> {link.dst} takes {transfer:.3g} seconds for {size} bytes: is its rate right?")
 
 
 def _check_acyclic(problem: Problem) -> None:
