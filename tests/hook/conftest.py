@@ -30,6 +30,7 @@ class FakeEngine:
         self.strategy_id = ""
         self.switch_error = ""
         self.requests: list[str] = []
+        self.compactions: list[str] = []
         self.observer: ObserverPort | None = None
         self._due: list[tuple[str, Callable[[SwitchOutcome], None], bool]] = []
         self._ran: set[tuple[str, str]] = set()
@@ -53,6 +54,10 @@ class FakeEngine:
         self.requests.append("")
         self._due.append(("", done, True))
         self.asked.set()
+
+    def request_compaction(self, done: Callable[[SwitchOutcome], None]) -> None:
+        self.compactions.append(self.strategy_id)
+        done(SwitchOutcome(self.strategy_id, Way.RESTART, ok=True, wait_seconds=0.02))
 
     def switch(self) -> bool:
         """Perform what was requested; True when something was."""

@@ -70,6 +70,20 @@ def test_a_faster_strategy_is_kept(trial: Trial) -> None:
     assert verdict.p_value < 0.01
 
 
+def test_the_session_is_tidied_up_after_a_trial_and_not_in_it(trial: Trial) -> None:
+    trial.steps(20)
+    trial.ask("good")
+    trial.steps(3)
+    assert trial.engine.compactions == []
+    trial.steps(27)
+    assert trial.engine.compactions == ["good"]
+    left = trial.budget.left()
+    trial.ask("bad")
+    trial.steps(12)
+    assert trial.outcomes()[-1] == ("bad", Outcome.ROLLED_BACK)
+    assert trial.engine.compactions == ["good", "good"] and trial.budget.left() < left
+
+
 def test_a_bad_strategy_costs_a_few_steps_and_is_refused_from_then_on(trial: Trial) -> None:
     trial.steps(20)
     trial.ask("bad")

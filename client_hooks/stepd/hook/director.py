@@ -300,6 +300,12 @@ class Director:
         self._trial, self.phase = None, Phase.IDLE
         if trial is not None and trial.judgement is not None:
             self._end(trial, Outcome.ROLLED_BACK, trial.judgement.reason)
+            self._tidy()
+
+    def _tidy(self) -> None:
+        """A trial is over: nobody goes back to the strategies before any more, and what they left may go."""
+        if self._waiting is None and self._budget.left() > 0.0:
+            self._engine.request_compaction(self._answer(lambda outcome: self._budget.spend(outcome.wait_seconds)))
 
     def _compare(self, trial: _Trial) -> None:
         """The trial's steps against fresh ones of the old strategy: when those are slower, the machine itself was noisy, and the
@@ -338,6 +344,7 @@ class Director:
     def _keep(self, trial: _Trial, reason: str) -> None:
         self.incumbent, self._trial, self.phase = trial.strategy, None, Phase.IDLE
         self._end(trial, Outcome.KEPT, reason)
+        self._tidy()
 
     def _cut_short(self, trial: _Trial, reason: str) -> None:
         if trial.judgement is not None and trial.judgement.decision is Decision.ROLL_BACK:

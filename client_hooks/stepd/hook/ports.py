@@ -68,6 +68,10 @@ class EnginePort(Protocol):
     def request_rollback(self, reason: str, done: Callable[[SwitchOutcome], None]) -> None:
         """Back to the program's own placement."""
 
+    def request_compaction(self, done: Callable[[SwitchOutcome], None]) -> None:
+        """What is in force is to stay: free all else that the session holds, if it is full and can be restarted; else nothing is
+        done, and `done` is not called."""
+
 
 class ObserverPort(Protocol):
     """What the engine tells. Called on the user's thread unless noted: must be quick and must not raise (a raise disables it)."""

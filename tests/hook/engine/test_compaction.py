@@ -67,6 +67,32 @@ def test_a_full_session_is_restarted_and_its_random_streams_go_on(hooked: Any, r
         assert [step(session, values) for _ in seen] == seen
 
 
+def test_a_full_session_is_compacted_on_what_is_in_force(hooked: Any, replies: Any, two_devices: Any, tmp_path: Any) -> None:
+    listener = hooked(copies=2, state_dir=tmp_path)
+    values, products = noisy_training()
+    seen: list[list[bytes]] = []
+    with tf.Session(config=two_devices) as session:
+        session.run(tf.global_variables_initializer())
+        seen += [step(session, values) for _ in range(4)]
+        (engine,) = listener.engines
+        wanted = dict.fromkeys(products, engine.devices()[1].name)
+        early, late = replies(), replies()
+        assert switch(engine, session, values, replies(), LiveStrategy("s0", wanted), seen).ok
+        engine.request_compaction(early)  # there is room for one more
+        assert switch(engine, session, values, replies(), LiveStrategy("s1", wanted), seen).ok and not early.came()
+        raw, made = engine.raw, engine.switcher().made
+        engine.request_compaction(late)
+        while not late.came():
+            seen.append(step(session, values))
+        assert late.wait().ok and late.wait().way is Way.RESTART and engine.raw is not raw
+        assert (made, engine.switcher().made, engine.strategy_id) == (2, 1, "s1")
+        seen += [step(session, values) for _ in range(3)]
+    with tf.Graph().as_default(), tf.Session() as session:
+        values, _ = noisy_training()
+        session.run(tf.global_variables_initializer())
+        assert [step(session, values) for _ in seen] == seen
+
+
 def test_a_full_session_that_cannot_be_restarted_says_so_and_goes_on(hooked: Any, reply: Any, two_devices: Any) -> None:
     listener = hooked(copies=1)
     values, products = noisy_training(generator=True)

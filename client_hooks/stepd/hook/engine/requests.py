@@ -17,7 +17,7 @@ from stepd.hook.engine import restarts
 from stepd.hook.engine.copies import Copy
 from stepd.hook.engine.kinds import Kind
 from stepd.hook.engine.switcher import NotQuietError, Switcher, SwitchRefusedError
-from stepd.hook.engine.ways import Chosen, choose_way
+from stepd.hook.engine.ways import Chosen, can_be_compacted, choose_way
 from stepd.hook.log import logger as log
 from stepd.hook.model import LiveStrategy, NotHonoured, SwitchOutcome, Way
 from stepd.hook.rewrite.emit import part_name
@@ -170,6 +170,24 @@ def roll_back(engine: SessionEngine, reason: str, done: Done) -> None:
         return
     log.info("session %s is back on the program's own placement: %s", engine.session_id, reason)
     done(SwitchOutcome("", Way.IN_SESSION, ok=True, wait_seconds=waited, rollback=True, why_this_way=reason))
+
+
+def compact(engine: SessionEngine, done: Done) -> None:
+    """Restart a session that is full of copies on what is in force, where no step waits for long; `done` hears of it if so."""
+    session = engine.session()  # lives until this is done
+    try:
+        if session is None or not can_be_compacted(engine):
+            return
+        live, kinds = engine.switcher().live, active(engine)
+        strategy = live.plan.strategy if live else None
+        outcome = restarts.restart_now(engine, strategy, kinds, engine.settings.gate_seconds, spare=kinds).outcome
+    except Exception as e:
+        log.info("session %s was not compacted: %s", engine.session_id, e)
+        return
+    finally:
+        del session
+    log.info("session %s was compacted: %s", engine.session_id, outcome.error or f"steps waited {outcome.wait_seconds:.3f} s")
+    done(outcome)
 
 
 def _check_open(engine: SessionEngine) -> None:

@@ -245,6 +245,9 @@ class SessionEngine:
     def request_rollback(self, reason: str, done: Callable[[SwitchOutcome], None]) -> None:
         worker.submit(functools.partial(requests.roll_back, self, reason, done))
 
+    def request_compaction(self, done: Callable[[SwitchOutcome], None]) -> None:
+        worker.submit(functools.partial(requests.compact, self, done))
+
     def restart_obstacle(self, found: tuple[str, ...]) -> str:
         """Why the session cannot be restarted; "" when it can."""
         if self.target:

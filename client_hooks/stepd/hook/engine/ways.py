@@ -68,9 +68,7 @@ def _by_wait(engine: SessionEngine, switcher: Switcher) -> Chosen:
     wait = max((_build_wait(kind) for kind in engine.kinds.all() if kind.runs > 1), default=0.0)
     if wait <= _SHORT_WAIT_SECONDS or not switcher.can_build:
         return in_session
-    with engine.lock:
-        view = switcher.view()
-    size = restart.state_bytes(view, (name for name, node in view.nodes.items() if node.op in rules.VARIABLES))
+    size = _state_bytes(engine, switcher)
     carry = _CARRY_SECONDS + size / _CARRY_BYTES_PER_SECOND
     if carry > wait / 2 or size > _MOST_BYTES:
         return in_session
@@ -78,6 +76,21 @@ def _by_wait(engine: SessionEngine, switcher: Switcher) -> Chosen:
     if found:
         return Chosen(Way.IN_SESSION, f"{in_session.why}; a restart would make a step wait less, but: {found}")
     return Chosen(Way.RESTART, f"a step waits about {carry:.1f} s for a restart, {wait:.1f} s for a switch in session")
+
+
+def _state_bytes(engine: SessionEngine, switcher: Switcher) -> int:
+    with engine.lock:
+        view = switcher.view()
+        return restart.state_bytes(view, (name for name, node in view.nodes.items() if node.op in rules.VARIABLES))
+
+
+def can_be_compacted(engine: SessionEngine) -> bool:
+    """Is the session full of copies, can it be restarted, and is there little to carry?"""
+    with engine.lock:
+        if engine.closed or engine.debugged or engine.switcher().made < engine.settings.copies:
+            return False
+        switcher = engine.switcher()
+    return _state_bytes(engine, switcher) <= _MOST_BYTES and not obstacle(engine)
 
 
 def _build_wait(kind: Kind) -> float:
