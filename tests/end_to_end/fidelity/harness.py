@@ -122,6 +122,8 @@ def environment(mode: str, report: Path, seed: int = 1, every: int = 2) -> dict[
     env["STEPD_DAEMON"] = "0"
     if mode == "profiled":
         return env | {"STEPD_PROFILE": "always"}
+    if os.environ.get("FIDELITY_USER_DEVICES"):  # free, keep or override
+        env["STEPD_USER_DEVICES"] = os.environ["FIDELITY_USER_DEVICES"]
     chaos = f"switch-every={every},way={mode},seed={seed},devices=3"
     order = os.environ.get("FIDELITY_ORDER", "")  # control or native: random priorities too, enforced in this way
     return env | ({"STEPD_CHAOS": f"{chaos},order=1", "STEPD_ORDER": order} if order else {"STEPD_CHAOS": chaos})

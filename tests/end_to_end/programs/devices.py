@@ -48,3 +48,41 @@ def program_setters(record):
         record.value("kinds", sorted(kinds))
     record.value("tensor device", [y.device, v.device, u.device])
     record.graph("graph")
+
+
+def program_wishes(record):
+    """Devices that are there, that are not, that are named by parts, by functions and by colocation; variables and queues on them."""
+    x = tf.placeholder(tf.float32, [4, 3], name="x")
+    with tf.device("/cpu:1"):
+        w = tf.get_variable("w", [3, 3], initializer=tf.glorot_uniform_initializer(seed=4))
+        queue = tf.FIFOQueue(8, tf.float32, shapes=[[3]], name="queue")
+    with tf.device("/task:0/cpu:2"):
+        u = tf.get_variable("u", [3], initializer=tf.ones_initializer(), use_resource=True)
+        h = tf.tanh(tf.matmul(x, w) + u)
+    with tf.device("/gpu:0"):
+        soft = tf.reduce_sum(h * 2.0, axis=0)
+    with tf.device(tf.DeviceSpec(device_type="CPU", device_index=0)), tf.device("/job:localhost"):
+        loss = tf.reduce_mean(tf.square(h - 0.5))
+    with tf.colocate_with(u), tf.device("/cpu:0"):
+        noise = tf.nn.dropout(h, rate=0.5, seed=6)
+    train = tf.train.AdagradOptimizer(0.1).minimize(loss + tf.reduce_sum(noise) * 0.01, colocate_gradients_with_ops=True)
+    put, take = queue.enqueue(soft), queue.dequeue()
+    soft_config = tf.ConfigProto(device_count={"CPU": 3}, allow_soft_placement=True)
+    with tf.Session(config=soft_config) as sess:
+        sess.run(tf.global_variables_initializer())
+        for k in range(14):
+            feed = {x: np.cos(np.arange(12.0) * (k + 1)).reshape(4, 3)}
+            record.value(f"{k}", sess.run([loss, noise, train], feed)[:2])
+            sess.run(put, feed)
+            record.value(f"taken {k}", sess.run(take))
+        record.value("state", sess.run([w, u, *(v for v in tf.global_variables() if "Adagrad" in v.name)]))
+    with tf.Session(config=config()) as sess:
+        sess.run(tf.global_variables_initializer())
+        for k in range(5):
+            record.value(f"without the gpu {k}", sess.run(loss, {x: np.full((4, 3), k)}))
+    with tf.device("/cpu:7"):
+        nowhere = tf.reduce_sum(x, name="nowhere")
+    with tf.Session(config=config()) as sess, record.error("no such device"):
+        sess.run(nowhere, {x: np.ones((4, 3))})
+    record.value("asked", [t.device for t in (h, soft, loss, noise, nowhere)])
+    record.graph("graph")

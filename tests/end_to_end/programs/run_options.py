@@ -1,5 +1,7 @@
 """The user's own RunOptions and RunMetadata: traces, partition graphs, cost graphs, timeouts."""
 
+import threading
+
 import tensorflow.compat.v1 as tf
 from tensorflow.core.protobuf import rewriter_config_pb2
 
@@ -68,6 +70,86 @@ def program_timeout(record):
                 sess.run(take)
             sess.run(put)
             record.value(f"session took {k}", sess.run(take))
+
+
+def program_deadlines(record):
+    """Time limits of runs and of sessions over queues: those that fire take and put nothing, those that do not change nothing."""
+    queue = tf.FIFOQueue(2, tf.int32, shapes=[[]], name="queue")
+    n = tf.placeholder(tf.int32, [], name="n")
+    put, take, pair = queue.enqueue(n * 3, name="put"), queue.dequeue(name="take"), queue.dequeue_many(2, name="pair")
+    size = queue.size()
+    v = tf.get_variable("v", [], tf.int32, tf.zeros_initializer(), use_resource=True)
+    step = v.assign_add(n)
+    short, long = tf.RunOptions(timeout_in_ms=30), tf.RunOptions(timeout_in_ms=60000)
+    with tf.Session() as sess:
+        sess.run(v.initializer)
+        for k in range(5):
+            with record.error(f"nothing to take {k}"):
+                sess.run(take, options=short)
+            for j in range(2):
+                sess.run(put, {n: 10 * k + j}, options=long)
+            with record.error(f"no room {k}"):
+                sess.run(put, {n: -1}, options=short)
+            record.value(f"full {k}", sess.run(size))
+            record.value(f"taken {k}", sess.run(pair if k % 2 else [take, take][:1], options=long))
+            if not k % 2:
+                record.value(f"second {k}", sess.run(take))
+            record.value(f"step {k}", sess.run(step, {n: k}, options=long, run_metadata=tf.RunMetadata()))
+        callable_ = sess.make_callable(step, [n], accept_options=True)
+        record.value("callable", [callable_(k, options=long) for k in range(6)])
+    with tf.Session(config=tf.ConfigProto(operation_timeout_in_ms=50)) as sess:
+        sess.run(v.initializer)
+        for k in range(4):
+            for j in range(2):
+                sess.run(put, {n: 10 * k + j})
+            with record.error(f"session: no room {k}"):
+                sess.run(put, {n: -1})
+            record.value(f"session: taken {k}", [sess.run(take), sess.run(take)])
+            with record.error(f"session: nothing to take {k}"):
+                sess.run(take)
+            record.value(f"session: step {k}", sess.run(step, {n: k}))
+
+
+def program_deadlines_of_threads(record):
+    """Threads with time limits, blocked in both ends of queues while the main thread steps, and so while switches are due."""
+    full, empty = tf.FIFOQueue(1, tf.int32, shapes=[[]]), tf.FIFOQueue(1, tf.int32, shapes=[[]])
+    n = tf.placeholder(tf.int32, [], name="n")
+    put, take, wait = full.enqueue(n + 0, name="put"), full.dequeue(), empty.dequeue(name="wait")
+    v = tf.get_variable("v", [], tf.int32, tf.zeros_initializer())
+    step = tf.assign_add(v, 1)
+    heard = []
+
+    def blocked(sess, op, feed, milliseconds):
+        try:
+            sess.run(op, feed, options=tf.RunOptions(timeout_in_ms=milliseconds))
+            heard.append("done")
+        except tf.errors.OpError as error:
+            heard.append((type(error).__name__, error.message))
+
+    with tf.Session() as sess:
+        sess.run(v.initializer)
+        sess.run(put, {n: 7})
+        for turn in range(3):
+            threads = [
+                threading.Thread(target=blocked, args=(sess, put, {n: 100 + turn}, 400)),
+                threading.Thread(target=blocked, args=(sess, wait, {}, 400)),
+            ]
+            for thread in threads:
+                thread.start()
+            steps = 0
+            while any(thread.is_alive() for thread in threads):
+                sess.run(step)
+                steps += 1
+            record.value(f"heard {turn}", sorted(map(str, heard)))
+            record.value(f"left {turn}", [sess.run(full.size()), sess.run(v) > 0, steps > 0])
+            sess.run(v.initializer)
+        late = threading.Thread(target=blocked, args=(sess, put, {n: 200}, 60000))
+        late.start()
+        for k in range(6):
+            record.value(f"step {k}", sess.run(step))
+        record.value("taken", [sess.run(take), sess.run(take)])
+        late.join(60)
+        record.value("in time", heard[-1])
 
 
 def program_options(record):

@@ -138,7 +138,10 @@ class Ops:
         values = [column[0] for column in columns] if len(elements) == 1 else [_stacked(column) for column in columns]
         feeds = {self._output(name, f"in{k}"): value for k, value in enumerate(values)}
         target = self._operations[name, "put" if len(elements) == 1 else "put many"]
-        capi.run_session(self._session, options, feeds, [], [target], None)
+        if options is None:
+            capi.run_own(self._session, feeds, [], [target])
+        else:
+            capi.run_session(self._session, options, feeds, [], [target], None)
 
     def own_name(self, name: str, many: bool) -> str:
         """The name, in errors, of the op that puts one element or many."""
@@ -157,7 +160,7 @@ class Ops:
         return capi.output(self._operations[name, role], 0)
 
     def _run(self, feeds: dict[Any, Any], fetches: list[Any], targets: list[Any]) -> Any:
-        return capi.run_session(self._session, None, feeds, fetches, targets, None)
+        return capi.run_own(self._session, feeds, fetches, targets)
 
 
 def one_of_each(view: GraphView, queues: Iterable[str]) -> dict[str, str]:

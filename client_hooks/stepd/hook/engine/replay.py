@@ -59,4 +59,4 @@ class Replay:
             left = {name: rest for name, count in left.items() if (rest := count - now.get(name, 0))}
 
     def _run(self, feeds: dict[Any, Any], names: Iterable[str]) -> None:
-        capi.run_session(self._session, None, feeds, [], [self._mirror.operation(name) for name in names], None)
+        capi.run_own(self._session, feeds, [], [self._mirror.operation(name) for name in names])

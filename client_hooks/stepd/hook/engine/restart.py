@@ -73,7 +73,7 @@ class Side:
     def run(self, fetches: Sequence[Any] = (), targets: Sequence[Any] = (), feeds: Mapping[Any, Any] | None = None) -> list[Any]:
         if not fetches and not targets:
             return []
-        return list(capi.run_session(self.session, None, dict(feeds or {}), list(fetches), list(targets), None))
+        return list(capi.run_own(self.session, feeds or {}, list(fetches), list(targets)))
 
 
 class Saving:
