@@ -42,7 +42,8 @@ def program_hooks(record):
         tf.train.NanTensorHook(loss),
         tf.train.LoggingTensorHook({"loss": loss}, every_n_iter=5),
         tf.train.CheckpointSaverHook("hooks", save_steps=4),
-        # At every step: which step it takes for the third depends on a read of the global step beside the write, in no order.
+        # At every step: which step it takes for the third depends on a read beside the write that plainly, too, is now before it
+        # and now after it.
         tf.train.SummarySaverHook(save_steps=1, output_dir="hooks", summary_op=tf.summary.merge_all()),
         tf.train.StepCounterHook(every_n_steps=5, output_dir="hooks"),
         tf.train.ProfilerHook(save_steps=6, output_dir="profile"),

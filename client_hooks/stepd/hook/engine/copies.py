@@ -22,7 +22,8 @@ from stepd.hook.engine.home import home
 from stepd.hook.engine.homes import Homes
 from stepd.hook.engine.kinds import Kind, Route
 from stepd.hook.engine.mirror import Mirror
-from stepd.hook.engine.plan import Plan, ordered
+from stepd.hook.engine.plan import Plan, ordered, reading
+from stepd.hook.engine.reads import NOTHING, First, Reads, possible, serves
 from stepd.hook.model import Order
 from stepd.hook.order import control, priorities
 from stepd.hook.order.native import library
@@ -43,17 +44,23 @@ class Copy:
         new_prefix: Callable[[], str],
         devices: Devices | None = None,
         facts: Callable[[GraphView], Facts] | None = None,
+        first: Reads = lambda kind: NOTHING,
     ) -> None:
+        """`first`: the reads that are to come first in steps of a kind."""
         self.plan = plan
         self._mirror = mirror
         self._homes = homes
         self._new_prefix = new_prefix
         self._devices = devices
         self._facts = facts
+        self._first = first
         # For step kinds that feed what is split: the same in one piece.
         self._unsplit: Copy | None = None
         # For step kinds that the edges of an order would drag ops into: the same without an order.
         self._unordered: Copy | None = None
+        # For step kinds in which other reads come first: the same with those.
+        self._reading: dict[frozenset[First], Copy] = {}
+        self._possible: dict[frozenset[First], frozenset[First]] = {}
         self._table = 0  # of the native executor
         self._operations: dict[str, Any] = {}
         self._here: dict[str, str] = {}
@@ -61,28 +68,45 @@ class Copy:
         self.routes: dict[Kind, Route] = {}
 
     def __len__(self) -> int:
-        return len(self._operations) + sum(len(other) for other in (self._unordered, self._unsplit) if other is not None)
+        return len(self._operations) + sum(len(other) for other in self._others())
+
+    def _others(self) -> list[Copy]:
+        return [other for other in (self._unordered, self._unsplit, *self._reading.values()) if other is not None]
+
+    def _other(self, plan: Plan, facts: Callable[[GraphView], Facts] | None = None) -> Copy:
+        return Copy(plan, self._mirror, self._homes, self._new_prefix, self._devices, facts, self._first)
 
     def serving(self, kind: Kind, view: GraphView) -> Copy:
         """Where a step of `kind` runs: on this copy; on one without the order where that would change what it executes; on one
-        without the splits where it feeds what is split."""
+        without the splits where it feeds what is split; on one where other reads come first."""
         if any(split_input(name)[0] in self.plan.splits for name in kind.step.feeds):
             if self._unsplit is None:
-                plan = ordered(replace(self.plan, splits={}), NO_ORDER, view)
-                self._unsplit = Copy(plan, self._mirror, self._homes, self._new_prefix, self._devices)
-            return self._unsplit
-        if not self.plan.order.edges:
+                self._unsplit = self._other(ordered(replace(self.plan, splits={}), NO_ORDER, view))
+            return self._unsplit.serving(kind, view)
+        edges, wanted = self.plan.order.edges, self._first(kind)
+        if not edges and not self.plan.reads and not wanted:
             return self
-        if not kind.in_parts and control.serves(self.plan.order.edges, executed(view, kind.step)):
+        run = executed(view, kind.step)
+        if edges and (kind.in_parts or not control.serves(edges, run)):
+            if self._unordered is None:
+                self._unordered = self._other(ordered(self.plan, NO_ORDER, view))
+            return self._unordered.serving(kind, view)
+        if wanted not in self._possible:  # many steps want the same
+            self._possible[wanted] = possible(view, wanted, self.plan.splits, edges)
+        wanted = self._possible[wanted]
+        if serves(self.plan.reads, wanted, run):
             return self
-        if self._unordered is None:
-            plan = ordered(self.plan, NO_ORDER, view)
-            self._unordered = Copy(plan, self._mirror, self._homes, self._new_prefix, self._devices)
-        return self._unordered
+        if wanted not in self._reading:
+            self._reading[wanted] = self._other(reading(self.plan, wanted, view), self._facts)
+        return self._reading[wanted]
 
     def name_of(self, op: str) -> str:
         """The mirror's name for a user op under this copy."""
         return self._here_names().get(op, op)
+
+    def names_of(self, op: str) -> list[str]:
+        """All names that a user op has under this copy, whatever step runs it."""
+        return [self.name_of(op), *(other.name_of(op) for other in self._others())]
 
     def adopt(self, plan: Plan, view: GraphView, classes: Classes) -> bool:
         """Go on under the plan as it is for an extended graph; False when what was copied contradicts it. The order is kept."""
@@ -90,7 +114,11 @@ class Copy:
             return False
         if self._unsplit is not None and not self._unsplit.adopt(replace(plan, splits={}), view, classes):
             return False
-        plan = ordered(plan, still_possible(self.plan.order, classes), view)
+        if not all(other.adopt(plan, view, classes) for other in self._reading.values()):
+            return False
+        self._possible.clear()
+        reads = frozenset(pair for pair in self.plan.reads if pair.write not in classes.held)
+        plan = reading(ordered(plan, still_possible(self.plan.order, classes), view), reads, view)
         for name in self._operations:
             if plan.splits.get(name) != self.plan.splits.get(name):
                 return False
@@ -112,7 +140,7 @@ class Copy:
         if not missing:
             return []
         edges, device = self.plan.order.edges, functools.partial(self._device, view)
-        where = self.plan.device_of, edges, device, *self._splits(view, missing)
+        where = self.plan.device_of, edges, device, *self._splits(view, missing), self.plan.reads
         nodes = copied_nodes(view, missing, self._here_names(), self._new_prefix(), *where)
         if self.plan.order.way is Order.NATIVE:
             library.add(self._own_table(), priorities.with_table(nodes, missing, self.plan.order.priority, self._own_table()))
@@ -152,16 +180,17 @@ class Copy:
         names = self._here_names()
         tensors: dict[tuple[str, int], Any] = {}
         controls: dict[str, Any] = {}
-        for name in batch:
-            for source, index in view.nodes[name].inputs:
-                if source in batch:
-                    continue
-                operation = self._operations.get(source) or self._mirror.operation(source)
-                here = names.get(source, source)
-                if index < 0:
-                    controls[here] = operation
-                elif (here, index) not in tensors:
-                    tensors[here, index] = capi.output(operation, index)
+        needed = [needed for name in batch for needed in view.nodes[name].inputs]
+        needed += [(pair.read, -1) for pair in self.plan.reads if pair.write in batch]
+        for source, index in needed:
+            if source in batch:
+                continue
+            operation = self._operations.get(source) or self._mirror.operation(source)
+            here = names.get(source, source)
+            if index < 0:
+                controls[here] = operation
+            elif (here, index) not in tensors:
+                tensors[here, index] = capi.output(operation, index)
         return tensors, controls
 
     def route(self, kind: Kind) -> Route:

@@ -13,6 +13,7 @@ from tensorflow.core.framework import node_def_pb2
 
 from stepd.hook.engine.graphview import GraphView, Node
 from stepd.hook.engine.names import copy_name
+from stepd.hook.engine.reads import First
 from stepd.hook.order import control
 from stepd.hook.order.edges import Edge
 from stepd.hook.rewrite.chosen import Chosen
@@ -32,12 +33,13 @@ def copied_nodes(
     device: Callable[[str], str] = str,
     splits: Mapping[str, Chosen] | None = None,
     facts: Facts | None = None,
+    reads: Iterable[First] = (),
 ) -> list[node_def_pb2.NodeDef]:
     """NodeDefs of a copy of `names`, named by `mark`, in their order; behind them those that tie the `edges` of an order.
 
     `here` names the mirror's node for user ops that are not copied now (missing: the op's own name). `device_of` gives the device
     of ops that the strategy moves; the others keep the device that the user asked for. `device` gives the device of any op.
-    `splits`, with the `facts` of the view: ops that run in parts; the parts come last.
+    `splits`, with the `facts` of the view: ops that run in parts; the parts come last. `reads`: those that come before a write.
     """
     inside = set(names)
 
@@ -47,8 +49,13 @@ def copied_nodes(
     order = list(names)
     nodes = [_copied(view.nodes[name], represented, device_of) for name in order]
     if splits and facts is not None:
-        return split_nodes(facts, dict(zip(order, nodes, strict=True)), splits, mark, device)
-    return control.with_edges(nodes, order, view, edges, device, mark)
+        nodes = split_nodes(facts, dict(zip(order, nodes, strict=True)), splits, mark, device)
+    else:
+        nodes = control.with_edges(nodes, order, view, edges, device, mark)
+    writes = {copy_name(name, mark): name for name in order}
+    for node in nodes:
+        node.input.extend(f"^{represented(read)}" for read, write in sorted(reads) if write == writes.get(node.name))
+    return nodes
 
 
 def _copied(node: Node, represented: Any, moved: Mapping[str, str]) -> node_def_pb2.NodeDef:

@@ -13,6 +13,7 @@ from stepd.hook.engine.classify import Classes
 from stepd.hook.engine.devices import Devices
 from stepd.hook.engine.graphview import GraphView, Node
 from stepd.hook.engine.home import home as home_of
+from stepd.hook.engine.reads import NOTHING, First, possible
 from stepd.hook.model import LiveStrategy, NotHonoured
 from stepd.hook.order.planning import NO_ORDER, OrderPlan
 from stepd.hook.rewrite.chosen import Chosen
@@ -20,8 +21,8 @@ from stepd.hook.rewrite.chosen import Chosen
 
 @dataclass(frozen=True)
 class Plan:
-    """`device_of`: ops that leave their home (variables included). `changed`: those, those that are ordered or split, and
-    everything that needs them."""
+    """`device_of`: ops that leave their home (variables included). `changed`: those, those that are ordered or split or wait for a
+    read, and everything that needs them."""
 
     strategy: LiveStrategy
     device_of: Mapping[str, str]
@@ -30,6 +31,7 @@ class Plan:
     refused: tuple[NotHonoured, ...]
     order: OrderPlan = NO_ORDER
     splits: Mapping[str, Chosen] = field(default_factory=dict)
+    reads: frozenset[First] = NOTHING  # before which writes
 
 
 def resolve(strategy: LiveStrategy, view: GraphView, classes: Classes, devices: Devices) -> Plan:
@@ -68,14 +70,22 @@ def _stays(view: GraphView, node: Node, device: str, devices: Devices) -> bool:
 
 def ordered(plan: Plan, order: OrderPlan, view: GraphView) -> Plan:
     """`plan` with its ops in order."""
-    changed = frozenset(view.descendants([*plan.device_of, *plan.splits, *order.seeds()]))
-    return replace(plan, order=order, changed=changed)
+    return _with_changed(replace(plan, order=order), view)
+
+
+def reading(plan: Plan, reads: frozenset[First], view: GraphView) -> Plan:
+    """`plan` with those of `reads` before their writes that it allows for."""
+    return _with_changed(replace(plan, reads=possible(view, reads, plan.splits, plan.order.edges)), view)
 
 
 def split(plan: Plan, splits: Mapping[str, Chosen], refused: tuple[NotHonoured, ...], view: GraphView) -> Plan:
     """`plan` with some of its ops in parts."""
-    changed = frozenset(view.descendants([*plan.device_of, *splits, *plan.order.seeds()]))
-    return replace(plan, splits=splits, changed=changed, refused=(*plan.refused, *refused))
+    return _with_changed(replace(plan, splits=splits, refused=(*plan.refused, *refused)), view)
+
+
+def _with_changed(plan: Plan, view: GraphView) -> Plan:
+    writes = (pair.write for pair in plan.reads)
+    return replace(plan, changed=frozenset(view.descendants([*plan.device_of, *plan.splits, *plan.order.seeds(), *writes])))
 
 
 def _constants_follow(view: GraphView, device_of: dict[str, str]) -> None:

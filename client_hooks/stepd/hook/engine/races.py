@@ -7,6 +7,7 @@ move, and the operator is told.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Collection, Iterator, Mapping
 from typing import NamedTuple
 
@@ -24,7 +25,7 @@ _TESTS = frozenset({"VarIsInitializedOp", "IsVariableInitialized", "VariableShap
 _HAND_ON = frozenset({"Identity", "RefIdentity", "Switch", "RefSwitch", "Merge", "RefMerge", "Enter", "RefEnter"})
 _SMALL_BYTES = 1024
 # A read that waits for more than this is late anyway.
-_SHORT_READ = 64
+SHORT_READ = 64
 
 
 class Race(NamedTuple):
@@ -35,27 +36,31 @@ class Race(NamedTuple):
     writer: str
 
 
-def races(view: GraphView, kind: StepKind) -> list[Race]:
-    """One race of each variable that has any in a step of `kind`."""
+def races(view: GraphView, kind: StepKind, every: bool = False) -> list[Race]:
+    """One race of each variable that has any in a step of `kind`; with `every` all of them."""
     step = executed(view, kind)
     users = {name: _users(view, step, name) for name in step if view.nodes[name].op in rules.VARIABLES}
     ends = {op for readers, writers in users.values() if readers and writers for op in (*readers, *writers)}
     before = _ordered(view, step, ends)
     found = []
     for variable, (readers, writers) in users.items():
-        pair = next(((r, w) for w in writers for r in readers if r != w and r not in before[w] and w not in before[r]), None)
-        if pair is not None:
-            found.append(Race(variable, *pair))
+        pairs = (Race(variable, r, w) for w in writers for r in readers if r != w and r not in before[w] and w not in before[r])
+        found += pairs if every else itertools.islice(pairs, 1)
     return found
 
 
 def _users(view: GraphView, step: Collection[str], variable: str) -> tuple[list[str], list[str]]:
     """(ops that read the variable, ops that write it) within a step."""
     users = [name for name in dict.fromkeys(view.consumers[variable]) if name in step]
-    writers = [name for name in users if view.nodes[name].op.startswith(_WRITES)]
+    writers = [name for name in users if is_write(view.nodes[name].op)]
     read = [name for name in users if name not in writers and view.nodes[name].op not in _TESTS]
     is_ref = view.nodes[variable].op != "VarHandleOp"
     return [reader for name in read for reader in (_work(view, step, name) if is_ref else [name])], writers
+
+
+def is_write(op: str) -> bool:
+    """Does an op of this type write to the variable that it works on?"""
+    return op.startswith(_WRITES)
 
 
 def _work(view: GraphView, step: Collection[str], name: str) -> Iterator[str]:
@@ -109,7 +114,7 @@ def to_keep(view: GraphView, found: Collection[Race]) -> Mapping[str, str]:
     kept: dict[str, str] = {}
     for variable, reader, writer in found:
         needed = view.ancestors([reader])
-        if len(needed) <= _SHORT_READ and _is_small(view, variable):
+        if len(needed) <= SHORT_READ and _is_small(view, variable):
             kept.update(dict.fromkeys(needed, f"{variable} is read by {reader} and written by {writer} without order"))
     return kept
 

@@ -54,7 +54,7 @@ def compare(copy: Copy, graphs: Iterable[graph_pb2.GraphDef]) -> tuple[int, tupl
     honoured = 0
     missed: list[NotHonoured] = []
     for op, asked in copy.plan.device_of.items():
-        device = got.get(copy.name_of(op))
+        device = next((got[name] for name in copy.names_of(op) if name in got), None)
         if device == asked:
             honoured += 1
         elif device:

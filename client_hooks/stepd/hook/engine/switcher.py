@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from stepd.hook.engine import capi, names, races
+from stepd.hook.engine import capi, names
 from stepd.hook.engine.classify import Classes, classify
 from stepd.hook.engine.copies import Copy
 from stepd.hook.engine.devices import Devices
@@ -21,11 +21,11 @@ from stepd.hook.engine.graphview import GraphView, split_input
 from stepd.hook.engine.homes import Homes
 from stepd.hook.engine.kinds import Kind, Route
 from stepd.hook.engine.mirror import Mirror
-from stepd.hook.engine.plan import Plan, ordered, resolve, split
+from stepd.hook.engine.plan import Plan, ordered, reading, resolve, split
+from stepd.hook.engine.reads import First, Unordered, common
 from stepd.hook.engine.splitting import Splitting
 from stepd.hook.model import LiveStrategy
 from stepd.hook.order.planning import NO_ORDER, Ordering
-from stepd.hook.ports import StepKind
 
 NO_PLAN = Plan(LiveStrategy("", {}), {}, {}, frozenset(), ())
 
@@ -64,8 +64,7 @@ class Switcher:
         self.made = 0
         self._busy: dict[str, str] = {}
         self._seen_busy: dict[str, str] = {}
-        self._racy: dict[str, str] = {}
-        self._learned: set[StepKind] = set()
+        self._unordered = Unordered()
         self._most_copies = most_copies
         # A direct session builds executors ahead of the run; a remote master cannot be asked to.
         self.can_build = can_build
@@ -110,11 +109,11 @@ class Switcher:
             self._classes = None
         if self._classes is None:
             assert self._view is not None
-            self._classes = classify(self._view, self._shared_variables, {**self._tied(), **self._busy, **self._racy})
+            self._classes = classify(self._view, self._shared_variables, {**self._tied(), **self._busy, **self._unordered.kept})
 
     def see_as(self, other: Switcher) -> None:
         """Take over what another switcher knows of the same graph; called with that one's lock held or nothing added to it."""
-        self._racy, self._learned = dict(other._racy), set(other._learned)
+        self._unordered = other._unordered.copy()
         if not other._busy and other._version == self.mirror.version:
             self._view, self._classes, self._version = other._view, other._classes, other._version
 
@@ -146,9 +145,13 @@ class Switcher:
             if self._version != self.mirror.version:
                 copy = self._copy(strategy, kinds)
             new = self.homes.prepare(self.view(), self.homes.to_move(copy.plan.variables), self.new_prefix())
-            needed = self.view().ancestors(name for kind in kinds for name in names_of(kind))
-            self._extend(session, [*new, *copy.grow(self.view(), needed)])
-            routes = {kind: copy.route(kind) for kind in kinds if copy.serving(kind, self.view()) is copy}
+            by_copy: dict[Copy, list[Kind]] = {copy: []}
+            for kind in kinds:
+                by_copy.setdefault(copy.serving(kind, self.view()), []).append(kind)
+            for serving, served in by_copy.items():
+                new += serving.grow(self.view(), self.view().ancestors(name for kind in served for name in names_of(kind)))
+            self._extend(session, new)
+            routes = {kind: serving.route(kind) for serving, served in by_copy.items() for kind in served if not kind.in_parts}
         for route in routes.values() if self.can_build else ():
             calm()
             self.build(session, route)
@@ -175,9 +178,15 @@ class Switcher:
             order = replace(NO_ORDER, said="none: ops run in parts")
         if order.lacks_native:
             self.native_wanted()
-        plan = ordered(plan, order, self.view())
-        self.kept[strategy.id] = Copy(plan, self.mirror, self.homes, self.new_prefix, self.devices, self.splitting.facts)
-        return self.kept[strategy.id]
+        reads = common(self.view(), {kind.step: self._first(kind) for kind in kinds})
+        plan = reading(ordered(plan, order, self.view()), reads, self.view())
+        facts = self.splitting.facts
+        copy = Copy(plan, self.mirror, self.homes, self.new_prefix, self.devices, facts, self._first)
+        self.kept[strategy.id] = copy
+        return copy
+
+    def _first(self, kind: Kind) -> frozenset[First]:
+        return self._unordered.first(kind, self.classes().held)
 
     def _extend(self, session: Any, new: Sequence[Any]) -> None:
         """Send what was added to the session. What it cannot place would poison it for good: such nodes lose their device."""
@@ -229,13 +238,9 @@ class Switcher:
 
     def learn(self, kinds: Iterable[Kind]) -> bool:
         """Leave from now on what these kinds read and write without order where it is; True when some of it is elsewhere."""
-        new: dict[str, str] = {}
-        for step in dict.fromkeys(kind.step for kind in kinds if kind.step not in self._learned):
-            self._learned.add(step)
-            new.update(races.to_keep(self.view(), races.races(self.view(), step)))
-        if new.keys() <= self._racy.keys():
+        new = self._unordered.learn(self.view(), kinds)
+        if not new:
             return False
-        self._racy |= new
         self._classes = None
         return self.live is not None and not self.live.plan.device_of.keys().isdisjoint(new)
 

@@ -69,6 +69,11 @@ class Told:
         self.observer = None
         log.warning("stepd: session %s is no longer watched: the observer raised %r", self._engine.session_id, error)
 
+    @property
+    def awaits_run(self) -> bool:
+        """Is there a switch that waits for its first run?"""
+        return self._verification is not None
+
     def verify_next_run(self, verification: requests.Verification | None) -> None:
         """One that never got its run reports without."""
         unseen, self._verification = self._verification, verification

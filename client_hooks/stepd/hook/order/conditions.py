@@ -57,6 +57,8 @@ def _of_input(view: GraphView, found: Mapping[str, Conditions | None], source: s
     if held is None or node.op not in _SWITCH or index < 0:
         return held
     predicate, output = node.inputs[1]
+    while view.nodes[predicate].op == "Identity":  # tf.cond hands its predicate on to the ops of its branches, not to the pivots
+        predicate, output = view.nodes[predicate].inputs[0]
     return held | {(f"{predicate}:{output}", index)}
 
 

@@ -1,0 +1,168 @@
+"""Which reads of variables are to come before which writes of the same step, where the graph leaves that open. Pure.
+
+Plain TensorFlow practically always runs a read that waits for little before a write that waits for much: the global step that
+a hook reads beside the training step. On several devices the two race. A copy therefore gets control edges from such reads to
+such writes. It must not know how copies are made.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Mapping
+from typing import NamedTuple
+
+from stepd.hook.engine import rules
+from stepd.hook.engine.graphview import GraphView, function_attrs, is_stateful, output_types
+from stepd.hook.engine.kinds import Kind
+from stepd.hook.engine.races import SHORT_READ, is_write, races, to_keep
+from stepd.hook.order.conditions import conditions
+from stepd.hook.order.edges import Edge
+from stepd.hook.order.steps import executed
+from stepd.hook.order.ties import FLOATS
+from stepd.hook.order.walk import needs, sorted_by_needs
+from stepd.hook.ports import StepKind
+
+# Grappler leaves these as they are whatever hangs on them. What else computes with floats it may fuse while nothing hangs on it.
+_PLAIN_READS = frozenset({"ReadVariableOp", "ResourceGather", "ResourceGatherNd", "Identity", "Gather", "GatherV2"})
+
+
+# So many ops behind a read are looked at.
+_NEAR = 8
+
+
+class First(NamedTuple):
+    """`read`, or what hands on what was read, runs before `write`."""
+
+    read: str
+    write: str
+
+
+NOTHING: frozenset[First] = frozenset()
+
+
+def first_reads(view: GraphView, step: StepKind) -> frozenset[First]:
+    """The reads of a step that come first. None of them can wait for anything but the feeds."""
+    pairs = [
+        First(race.reader, race.writer)
+        for race in races(view, step, every=True)
+        if rules.works_on_variable(view.nodes[race.writer].op)
+    ]
+    if not pairs:
+        return NOTHING
+    run = executed(view, step)
+    needed = needs(view, run)
+    order = sorted_by_needs(needed)
+    if order is None:
+        return NOTHING
+    depth = _depths(order, needed)
+    held = conditions(view, order)
+    early: dict[str, bool] = {}
+
+    def may(signal: str, write: str) -> bool:
+        least, most = held[signal], held[write]
+        if least is None or most is None or not least <= most or depth[signal] >= depth[write] or not _may_signal(view, signal):
+            return False
+        if signal not in early:
+            early[signal] = _waits_for_little(view, signal, needed)
+        return early[signal]
+
+    found = (First(signal, write) for read, write in pairs if (signal := _signal(view, run, read, write, may)))
+    return frozenset(found)
+
+
+def _signal(view: GraphView, run: Collection[str], read: str, write: str, may: Callable[[str, str], bool]) -> str:
+    """The op that tells that `read` has run: itself or, when it is in a branch, the nearest one behind it; else ""."""
+    near = [read]
+    for name in near:  # it grows
+        if may(name, write):
+            return name
+        if len(near) < _NEAR:
+            near += [user for user in dict.fromkeys(view.consumers[name]) if user in run and user not in near]
+    return ""
+
+
+def _may_signal(view: GraphView, name: str) -> bool:
+    op = view.nodes[name].op
+    if op in _PLAIN_READS:
+        return True
+    floats = any(dtype % 100 in FLOATS for dtype in output_types(view.nodes[name].proto))
+    return not floats and op not in rules.CONTROL_FLOW and not is_stateful(op) and not function_attrs(op)
+
+
+def _depths(order: Iterable[str], needed: Mapping[str, Collection[str]]) -> dict[str, int]:
+    """The number of ops on the longest path to each op."""
+    depth: dict[str, int] = {}
+    for name in order:
+        depth[name] = 1 + max((depth[source] for source in needed[name]), default=0)
+    return depth
+
+
+def _waits_for_little(view: GraphView, read: str, needed: Mapping[str, Collection[str]]) -> bool:
+    """Does the read need few ops, of which none can block, fail for reasons of its own, or write?"""
+    seen, stack = {read}, [read]
+    while stack:
+        name = stack.pop()
+        op = view.nodes[name].op
+        harmless = op in rules.VARIABLES or (rules.works_on_variable(op) and not is_write(op))
+        if not harmless and (is_stateful(op) or function_attrs(op) or op.startswith("Placeholder")):
+            return False
+        for source in needed[name]:
+            if source not in seen:
+                seen.add(source)
+                stack.append(source)
+        if len(seen) > SHORT_READ:
+            return False
+    return True
+
+
+def serves(reads: Collection[First], wanted: Collection[First], run: Collection[str]) -> bool:
+    """Whether a step that executes just the ops `run` and wants `wanted` can run where `reads` come first: they have all that it
+    wants, and drag nothing into it."""
+    return set(wanted) <= set(reads) and all(pair.write not in run or pair.read in run for pair in reads)
+
+
+def common(view: GraphView, wanted: Mapping[StepKind, Collection[First]]) -> frozenset[First]:
+    """Of what steps want, what one copy can do without dragging a read into any of them."""
+    pairs = {pair for found in wanted.values() for pair in found}
+    runs = [executed(view, step) for step in wanted] if pairs else []
+    return frozenset(p for p in pairs if all(p.write not in run or p.read in run for run in runs))
+
+
+def possible(view: GraphView, reads: Collection[First], split: Collection[str], edges: Iterable[Edge]) -> frozenset[First]:
+    """Those of `reads` that a copy can have that runs `split` in parts: together with the `edges` of an order the whole graph can
+    still be sorted."""
+    left = frozenset(p for p in reads if p.write not in split and p.read not in split)
+    if not left:
+        return NOTHING
+    ordered = [(edge.tie.signal, edge.tie.held) for edge in edges]
+    return left if sorted_by_needs(needs(view, view.nodes.keys()), [*ordered, *left]) is not None else NOTHING
+
+
+class Unordered:
+    """What the steps of one session read and write without order: which ops stay where they are for it, which reads come first."""
+
+    def __init__(self) -> None:
+        self.kept: dict[str, str] = {}
+        self._reads: dict[StepKind, frozenset[First]] = {}
+
+    def copy(self) -> Unordered:
+        other = Unordered()
+        other.kept, other._reads = dict(self.kept), dict(self._reads)
+        return other
+
+    def learn(self, view: GraphView, kinds: Iterable[Kind]) -> dict[str, str]:
+        """Take in steps that are new; returns what has to stay from now on, and why."""
+        new: dict[str, str] = {}
+        for step in dict.fromkeys(kind.step for kind in kinds if kind.step not in self._reads):
+            self._reads[step] = first_reads(view, step)
+            new.update(to_keep(view, races(view, step)))
+        more = {name: why for name, why in new.items() if name not in self.kept}
+        self.kept |= more
+        return more
+
+    def first(self, kind: Kind, held: Collection[str]) -> frozenset[First]:
+        """What `kind` wants of a copy that shares `held` with the original; nothing for runs that are fed bit by bit."""
+        found = NOTHING if kind.in_parts else self._reads.get(kind.step, NOTHING)
+        return frozenset(pair for pair in found if pair.write not in held)
+
+
+Reads = Callable[[Kind], frozenset[First]]

@@ -1,0 +1,116 @@
+"""Reads of variables that come before a write of the same step: found, tied into copies, and dragged into no step."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+tf = pytest.importorskip("tensorflow.compat.v1")
+
+from tensorflow.core.framework import graph_pb2  # noqa: E402
+
+from stepd.hook.engine import capi, requests  # noqa: E402
+from stepd.hook.engine.graphview import GraphView  # noqa: E402
+from stepd.hook.engine.kinds import step_kind  # noqa: E402
+from stepd.hook.engine.reads import First, common, first_reads, serves  # noqa: E402
+from stepd.hook.model import LiveStrategy  # noqa: E402
+from stepd.hook.order.steps import executed  # noqa: E402
+
+
+def view_of(graph: Any) -> GraphView:
+    return GraphView.parse(graph.as_graph_def().SerializeToString(), lambda name: name)
+
+
+@pytest.fixture
+def branches() -> Iterator[None]:
+    """Conditions of the first generation."""
+    second = tf.control_flow_v2_enabled()
+    tf.disable_control_flow_v2()
+    yield
+    if second:
+        tf.enable_control_flow_v2()
+
+
+def late(value: Any, ops: int = 12) -> Any:
+    for _ in range(ops):
+        value = tf.tanh(value)
+    return value
+
+
+@pytest.mark.parametrize("use_resource", [False, True])
+def test_a_short_read_comes_before_a_long_write(use_resource: bool) -> None:
+    with tf.Graph().as_default() as graph:
+        step = tf.get_variable("step", [], tf.int64, tf.zeros_initializer(), use_resource=use_resource)
+        write = tf.assign_add(step, tf.cast(tf.abs(late(tf.constant(0.5))), tf.int64)).op
+        read = tf.add(step, 0, name="read")
+    view = view_of(graph)
+    kind = step_kind([], [read.name], [write.name])
+    reader = "read/ReadVariableOp" if use_resource else "read"
+    assert first_reads(view, kind) == {First(reader, write.name)}
+    alone = step_kind([], [], [write.name])
+    assert first_reads(view, alone) == frozenset()
+    assert common(view, {kind: first_reads(view, kind)}) == first_reads(view, kind)
+    assert common(view, {kind: first_reads(view, kind), alone: frozenset()}) == frozenset()
+    assert serves(first_reads(view, kind), frozenset(), executed(view, kind))
+    assert not serves(first_reads(view, kind), frozenset(), executed(view, alone))
+    assert not serves(frozenset(), first_reads(view, kind), executed(view, kind))
+
+
+def test_what_may_wait_or_is_as_late_as_the_write_is_left_alone() -> None:
+    with tf.Graph().as_default() as graph:
+        v = tf.get_variable("v", [], initializer=tf.zeros_initializer(), use_resource=True)
+        write = tf.assign_add(v, late(tf.constant(0.5))).op
+        with tf.control_dependencies([tf.FIFOQueue(1, tf.float32).dequeue()]):
+            behind_a_queue = tf.identity(v.read_value(), name="behind_a_queue")
+        with tf.control_dependencies([late(tf.constant(0.25), 40)]):
+            later = tf.identity(v.read_value(), name="later")
+        in_a_branch = tf.cond(tf.less(tf.placeholder(tf.float32, [], "x"), 0.0), lambda: v.read_value(), lambda: 0.0)
+        after = tf.identity(v.read_value(), name="after")
+        quick = tf.assign_add(v, 1.0, name="quick").op
+    view = view_of(graph)
+    for fetch in (behind_a_queue, later, in_a_branch):
+        assert first_reads(view, step_kind(["x:0"], [fetch.name], [write.name])) == frozenset(), fetch.name
+    assert {pair.write for pair in first_reads(view, step_kind([], [after.name], [write.name]))} == {write.name}
+    assert first_reads(view, step_kind([], [after.name], [quick.name])) <= {First(after.op.inputs[0].op.name, quick.name)}
+
+
+def test_a_read_in_a_branch_tells_behind_it(branches: None) -> None:
+    """As the step that summaries are saved by, which is read if it is initialized."""
+    with tf.Graph().as_default() as graph:
+        v = tf.get_variable("v", [], initializer=tf.zeros_initializer(), use_resource=True)
+        write = tf.assign_add(v, late(tf.constant(0.5), 20)).op
+        value = tf.cond(tf.is_variable_initialized(v), v.read_value, lambda: 0.0)
+        behind = tf.cast(value, tf.int64, name="behind")
+    view = view_of(graph)
+    assert first_reads(view, step_kind([], [behind.name], [write.name])) == {First("behind", write.name)}
+    assert first_reads(view, step_kind([], [value.name], [write.name])) == frozenset()
+
+
+def test_in_a_copy_the_write_waits_for_the_read_and_nothing_is_dragged(hooked: Callable[..., Any], two_devices: Any) -> None:
+    listener = hooked()
+    with tf.Graph().as_default():
+        x = tf.random_uniform([4, 4], seed=3)
+        v = tf.get_variable("v", [], initializer=tf.zeros_initializer(), use_resource=True)
+        w = tf.get_variable("w", [4, 4], initializer=tf.ones_initializer(), use_resource=True)
+        train = tf.train.GradientDescentOptimizer(0.1).minimize(tf.reduce_mean(late(tf.matmul(x, w), 3)), v)
+        read = tf.identity(v, name="read")
+        reader, writer = read.op.inputs[0].op.name, train.name
+        with tf.Session(config=two_devices) as session:
+            session.run(tf.global_variables_initializer())
+            first, engine = session.run([read, train])[0], listener.engines[0]
+            session.run(train)
+            switcher, (beside, alone) = engine.switcher(), engine.kinds.all()[-2:]
+            placement = {name: devices[-1] for members, devices in switcher.units() for name in members if devices}
+            with engine.lock:
+                assert requests.switch_now(engine, switcher, LiveStrategy("moved", placement), [beside, alone]).ok
+            found = [float(session.run([read, train])[0]) for _ in range(8)]
+            session.run(train)
+            nodes = {n.name: n for n in graph_pb2.GraphDef.FromString(capi.graph_handle_bytes(switcher.mirror.graph.handle)).node}
+            copies = {kind: switcher.live.serving(kind, switcher.view()) for kind in (beside, alone)}
+            waits = {kind: f"^{copy.name_of(reader)}" in nodes[copy.name_of(writer)].input for kind, copy in copies.items()}
+            last = float(session.run(v))
+    assert float(first) in (0.0, 1.0) and found == [2.0 + i for i in range(8)] and last == 11.0
+    assert waits == {beside: True, alone: False}
+    assert copies[alone].name_of(writer) != writer
