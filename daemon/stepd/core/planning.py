@@ -165,8 +165,8 @@ def begin(situation: Situation, measured: Sequence[Measured], *, ordered: bool =
 
 
 def run(planning: Planning, search: Search, tell: Callable[[Candidate], None]) -> None:
-    """Today's placement, every single device and data parallelism by splitting, then what `search` finds, at last single
-    ops split by OS-DPOS; `tell` hears of each better candidate at once.
+    """Today's placement, every single device and data parallelism by splitting, then what `search` finds; `tell`
+    hears of each better candidate at once.
     """
     problem = planning.assembled.problem
 
@@ -181,12 +181,10 @@ def run(planning: Planning, search: Search, tell: Callable[[Candidate], None]) -
     for replicated in replicate.candidates(problem, planning.order):
         report(replicated)
     search(problem, [today], report)
-    if problem.split_choices:
-        report(_single_ops_split(problem))
 
 
-def _single_ops_split(problem: Problem) -> Strategy:
-    """What OS-DPOS finds. `search` knows nothing of splits, so its budget is work, not time."""
+def single_ops_split(problem: Problem) -> Strategy:
+    """What OS-DPOS finds in a bounded amount of work, for searches that know nothing of splits."""
     costs = split_costs(problem)
     parameters = {
         "overhead_seconds": costs.overhead_seconds,

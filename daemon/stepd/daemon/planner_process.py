@@ -24,7 +24,7 @@ from stepd.core.assembly import SessionDevice, Situation, SplitOffer
 from stepd.core.cost.models import CostModels
 from stepd.core.errors import StepdError
 from stepd.core.placement import registry
-from stepd.core.planning import Measured, Report, Search, begin, run
+from stepd.core.planning import Measured, Report, Search, begin, run, single_ops_split
 from stepd.core.portfolio import planner as portfolio
 from stepd.core.portfolio.start_order import natural_priority
 from stepd.core.problem import Problem
@@ -151,6 +151,8 @@ def _searcher(request: Any) -> Search:
             for better in portfolio.search(problem, options, starts):
                 clock.progressed()
                 report(better)
+        if problem.split_choices:
+            report(single_ops_split(problem))  # the portfolio runs no splits, but has compiled what this needs
 
     return search
 

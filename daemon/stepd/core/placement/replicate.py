@@ -71,9 +71,9 @@ def candidates(problem: Problem, order: Index, layers: int = _LAYERS_TRIED) -> I
             if best is None or strategy.predicted_step_seconds < best.predicted_step_seconds:
                 best = strategy
     if best is not None:
-        for best in _with_whole_layers(base, best, layers):
-            yield best
-        yield from _balanced(base, best)
+        layered = [best, *_with_whole_layers(base, best, layers)]
+        yield from layered[1:]
+        yield from _balanced(base, layered[-1])
 
 
 def _speeds(problem: Problem, ops: Sequence[int]) -> Float:

@@ -204,7 +204,7 @@ class _Draft:
     def _is_idle(self, o: int) -> bool:
         """Whether all who read an output read parts of it instead."""
         tables = self.base.prepared.tables
-        return self.cancelled.get(o, 0) == tables.reader_pointer[o + 1] - tables.reader_pointer[o]
+        return bool(self.cancelled.get(o, 0) == tables.reader_pointer[o + 1] - tables.reader_pointer[o])
 
     def _edges_into(self, op: int) -> list[int]:
         """Edges of the base into `op`: a handful, found through the outputs that it reads."""
