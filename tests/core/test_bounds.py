@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
+
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -16,9 +19,27 @@ PAIR = [(0, 1, 1.0, 1.0), (1, 0, 1.0, 1.0)]
 @settings(max_examples=200, deadline=None)
 @given(st.data())
 def test_no_strategy_beats_the_bound(lab, data):
-    problem = data.draw(lab.problems())
-    placement, priority = data.draw(lab.answers(problem))
-    assert lower_bound(problem) <= simulate_placement(problem, placement, priority).step_seconds * (1 + 1e-12)
+    problem = data.draw(lab.problems(memory=(12, 40, 10**6)))
+    step = simulate_placement(problem, *data.draw(lab.answers(problem)))
+    assert not step.feasible or lower_bound(problem) <= step.step_seconds * (1 + 1e-9)
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.data())
+def test_no_placement_of_a_small_problem_beats_the_bound(lab, data):
+    """All placements, each in some orders."""
+    problem = data.draw(lab.problems(max_ops=5, max_devices=3, memory=(9, 14, 10**6)))
+    bound = lower_bound(problem) / (1 + 1e-9)
+    orders = [
+        np.array(order, dtype=np.int32) for order in itertools.islice(itertools.permutations(range(problem.n_ops)), 0, 120, 31)
+    ]
+    for devices in itertools.product(*(np.flatnonzero(np.isfinite(row)).tolist() for row in problem.seconds)):
+        placement = np.array(devices, dtype=np.int32)
+        if any(len(set(placement[problem.colocation == group].tolist())) > 1 for group in (0, 1)):
+            continue
+        for order in orders:
+            step = simulate_placement(problem, placement, order)
+            assert not step.feasible or bound <= step.step_seconds
 
 
 def test_independent_ops_are_bounded_by_the_shared_work(lab):
@@ -46,6 +67,37 @@ def test_a_group_is_on_one_device(lab):
     problem = lab.make_problem([[5, 5], [5, 5], [1, 1]], [], PAIR, [BIG] * 2, colocation=[0, 0, -1])
     assert best_bound(problem).kind == "group"
     assert lower_bound(problem) == 10.0
+
+
+def test_a_chain_over_slow_links_stays_on_one_of_unequal_devices(lab):
+    """Each op is fast where the next is slow; moving 10 bytes takes 11 s. Cheapest ops and cheapest links would say 4."""
+    edges = [(0, 1, 0, 10), (1, 2, 0, 10), (2, 3, 0, 10)]
+    problem = lab.make_problem([[1, 5], [5, 1], [1, 5], [5, 1]], edges, PAIR, [BIG] * 2)
+    bound = best_bound(problem)
+    assert (bound.kind, bound.seconds) == ("path", 12.0)  # on either device 12 s
+
+
+def test_links_between_hosts_count_what_they_cost_there(lab):
+    """Ops 0 and 1 run on device 0 and on device 2 only: the fast link between 0 and 1 is no help."""
+    inf = float("inf")
+    links = [(a, b, 100.0 if {a, b} == {0, 1} else 1.0, 0.0) for a in range(3) for b in range(3) if a != b]
+    problem = lab.make_problem([[1, inf, inf], [inf, inf, 1]], [(0, 1, 0, 7)], links, [BIG] * 3)
+    assert best_bound(problem).seconds == pytest.approx(9.0)
+
+
+def test_memory_forces_work_onto_the_slow_device(lab):
+    """Ten variables of 1 byte and 1 s; the fast device holds four, the other is five times slower: 6 * 5 s there."""
+    problem = lab.make_problem([[1, 5]] * 10, [], PAIR, [4, 10], resident=[1] * 10)
+    bound = best_bound(problem)
+    assert bound.kind == "memory"
+    assert bound.seconds == pytest.approx(30.0)
+    assert lower_bound(lab.make_problem([[1, 5]] * 10, [], PAIR, [10, 10], resident=[1] * 10)) == pytest.approx(10 / 1.2, rel=0.01)
+
+
+def test_a_group_begins_after_what_all_its_ops_wait_for(lab):
+    edges = [(0, 1, 0, 0), (0, 2, 0, 0), (1, 3, 0, 0), (2, 3, 0, 0)]
+    problem = lab.make_problem([[3, 3], [4, 4], [4, 4], [2, 2]], edges, PAIR, [BIG] * 2, colocation=[-1, 0, 0, -1])
+    assert best_bound(problem).seconds == pytest.approx(13.0)
 
 
 def _mesh(d):

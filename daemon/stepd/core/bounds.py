@@ -1,9 +1,10 @@
-"""Lower bounds of the step time: what no strategy can beat, and how far from it a found one is.
+"""Lower bounds of the step time: what no strategy that fits can beat, and how far from it a found one is.
 
 Each bound holds for every placement and order. `best_bound` returns the largest and says which it is:
-work (no way to share the ops' seconds over the devices is faster: the dual of the fractional assignment), group (a colocation
-group is on one device), path (longest way, each op with what its inputs must cost: either their producers share its device,
-where they run one after the other, or a transfer lies between), windows (ops with long heads and tails share the devices).
+work (no way to share the ops' seconds over the devices is faster: the dual of the fractional assignment), memory (nor is any that
+keeps to the devices' memory with what stays there for the whole step), group (a colocation group is on one device, after what its
+ops wait for and before what waits for them), path (longest way, see `bound_paths`), windows (ops with long heads and tails share
+the devices).
 """
 
 from __future__ import annotations
@@ -11,15 +12,20 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+from scipy.optimize import linprog
+from scipy.sparse import coo_array
 
-from stepd.core.compiled import kernel
-from stepd.core.prepared import Prepared, Tables, prepare
-from stepd.core.problem import Float, Int, Problem
+from stepd.core.bound_paths import backwards, earliest_starts, forwards
+from stepd.core.prepared import Prepared, prepare
+from stepd.core.problem import Float, Problem
+
+GROUPS_WITH_MEMORY = 500
+"""Groups whose bytes count in the memory bound, the largest ones: the linear program grows with them."""
 
 
 @dataclass(frozen=True)
 class Bound:
-    """seconds that no strategy beats, and the argument for them."""
+    """seconds that no strategy that fits beats, and the argument for them."""
 
     seconds: float
     kind: str
@@ -30,7 +36,7 @@ class Bound:
 
 
 def lower_bound(problem: Problem) -> float:
-    """Seconds that no strategy beats."""
+    """Seconds that no strategy that fits beats."""
     return best_bound(problem).seconds
 
 
@@ -38,16 +44,23 @@ def best_bound(problem: Problem) -> Bound:
     """The largest of all bounds, with its kind."""
     prepared = prepare(problem)
     tables = prepared.tables
-    best = np.ascontiguousarray(_allowed_seconds(prepared).min(axis=1))
-    cheapest_latency, cheapest_rate = _cheapest_transfer(tables)
-    head = heads(tables, best, cheapest_latency, cheapest_rate)
-    tail = tails(tables, best, cheapest_latency, cheapest_rate)
+    seconds = _allowed_seconds(prepared)
+    alike = _devices_are_alike(seconds, tables.latency, tables.bandwidth)
+    d = min(2, seconds.shape[1]) if alike else seconds.shape[1]  # of devices that are alike: the op's own, and another one
+    some = np.ascontiguousarray(seconds[:, :d])
+    latency = np.ascontiguousarray(tables.latency[:d, :d])
+    per_byte = np.ascontiguousarray(1.0 / tables.bandwidth[:d, :d])
+    head = earliest_starts(forwards(tables, some, latency, per_byte))
+    tail = earliest_starts(backwards(tables, some, latency, per_byte))
+    through = (head + some + tail).min(axis=1)
     bounds = [
         *_sharing_bounds(prepared),
-        Bound(float((head + best + tail).max(initial=0.0)), "path"),
-        Bound(_windows(head, best, tail, tables.seconds.shape[1]), "windows"),
+        Bound(memory_bound(prepared), "memory"),
+        Bound(float(through.max(initial=0.0)), "path"),
+        Bound(_windows(head.min(axis=1), some.min(axis=1), tail.min(axis=1), seconds.shape[1]), "windows"),
+        Bound(_groups(prepared, head, tail), "group"),
     ]
-    return max(bounds, key=lambda bound: bound.seconds)
+    return max((bound for bound in bounds if bound.seconds < np.inf), key=lambda bound: bound.seconds)
 
 
 def quick_bound(problem: Problem) -> Bound:
@@ -70,8 +83,7 @@ def work_bound(prepared: Prepared, rounds: int = 200) -> float:
     """Fractional sharing of all groups over the devices, from below: for any weights y of the devices that sum to 1, the step
     lasts at least the sum over groups of min_j y_j p_gj. Multiplicative updates of y look for the best weights."""
     seconds = prepared.group_seconds
-    patterns, inverse = np.unique(seconds / np.maximum(seconds.min(axis=1, keepdims=True), 1e-300), axis=0, return_inverse=True)
-    amount = np.bincount(inverse.reshape(-1), weights=seconds.min(axis=1), minlength=len(patterns))
+    patterns, amount = _patterns(seconds)
     d = seconds.shape[1]
     y = np.full(d, 1.0 / d)
     best = 0.0
@@ -88,113 +100,81 @@ def work_bound(prepared: Prepared, rounds: int = 200) -> float:
     return best
 
 
-def _cheapest_transfer(tables: Tables) -> tuple[float, float]:
-    """Least latency and least seconds per byte between two devices; infinite when there is no link at all."""
-    d = tables.seconds.shape[1]
-    apart = ~np.eye(d, dtype=bool) & np.isfinite(tables.latency)
-    if not apart.any():
-        return float("inf"), 0.0
-    return float(tables.latency[apart].min()), float((1.0 / tables.bandwidth[apart]).min())
+def _devices_are_alike(seconds: Float, latency: Float, bandwidth: Float) -> bool:
+    apart = ~np.eye(len(latency), dtype=bool)
+    links = (latency[apart] == latency[0, -1]).all() and (bandwidth[apart] == bandwidth[0, -1]).all()
+    return bool(links and (seconds == seconds[:, :1]).all())
 
 
-@kernel
-def heads(tables: Tables, best: Float, latency: float, rate: float) -> Float:
-    """Seconds [n] before which an op cannot start.
-
-    The producers of an op's inputs are on its device, and run there one after the other, or their outputs arrive by a transfer.
-    Whatever the set that shares the device, one of the two says when the op can start (Papadimitriou and Yannakakis' argument,
-    on direct producers).
-    """
-    n = len(best)
-    head = np.zeros(n)
-    for at in range(n):
-        op = tables.topological[at]
-        first, last = tables.input_pointer[op], tables.input_pointer[op + 1]
-        producers = tables.output_op[tables.input[first:last]]
-        sizes = tables.output_bytes[tables.input[first:last]]
-        head[op] = _earliest(producers, sizes, head, best, latency, rate)
-    return head
-
-
-@kernel
-def tails(tables: Tables, best: Float, latency: float, rate: float) -> Float:
-    """Seconds [n] that the step goes on at least after an op's end: the same argument, backwards.
-
-    An output that several ops read is sent once to a device, but to each device that is not the op's own.
-    """
-    n = len(best)
-    tail = np.zeros(n)
-    for at in range(n - 1, -1, -1):
-        op = tables.topological[at]
-        count = 0
-        for output in range(tables.output_pointer[op], tables.output_pointer[op + 1]):
-            count += tables.reader_pointer[output + 1] - tables.reader_pointer[output]
-        readers = np.empty(count, dtype=np.int32)
-        sizes = np.empty(count, dtype=np.int64)
-        count = 0
-        for output in range(tables.output_pointer[op], tables.output_pointer[op + 1]):
-            for k in range(tables.reader_pointer[output], tables.reader_pointer[output + 1]):
-                readers[count] = tables.reader[k]
-                sizes[count] = tables.output_bytes[output]
-                count += 1
-        tail[op] = _earliest(readers, sizes, tail, best, latency, rate)
-    return tail
-
-
-@kernel
-def _earliest(
-    neighbours: np.ndarray,
-    sizes: np.ndarray,
-    ready: Float,
-    best: Float,
-    latency: float,
-    rate: float,
-) -> float:
-    """The least time at which all `neighbours` can be done and here: the farthest ones on this device, the others sent."""
-    count = len(neighbours)
-    if count == 0:
+def memory_bound(prepared: Prepared) -> float:
+    """As `work_bound`, sharing also the bytes that stay: for any weights y of the devices that sum to 1 and prices z of their
+    bytes, the step lasts at least sum_g min_j (y_j p_gj + z_j r_g) - sum_j z_j M_j. A linear program finds the best of them; what
+    is returned is computed from them. 0 where the memory of every device holds all, or where nothing fits."""
+    memory = prepared.tables.memory.astype(np.float64)
+    resident = prepared.group_resident.astype(np.float64)
+    if resident.sum() <= memory.min(initial=np.inf):
         return 0.0
-    arrives = np.empty(count)
-    for k in range(count):
-        done = ready[neighbours[k]] + best[neighbours[k]]
-        arrives[k] = -(done + latency + rate * sizes[k])
-    order = np.argsort(arrives, kind="mergesort")
-    # Those that arrive last share the device. A neighbour may be listed twice (two outputs): it runs once.
-    soonest = -arrives[order[0]]
-    released = np.empty(count)
-    taken = np.empty(count, dtype=np.int64)
-    local = 0
-    for k in range(count):
-        op = neighbours[order[k]]
-        known = False
-        for m in range(local):
-            known = known or taken[m] == op
-        if not known:
-            taken[local] = op
-            local += 1
-        if local > 64:
-            break  # a bound over fewer local producers would not hold: stop at what the sent ones say
-        machine = _one_machine(taken, local, ready, best, released)
-        sent = -arrives[order[k + 1]] if k + 1 < count else 0.0
-        soonest = min(soonest, max(machine, sent))
-        if machine >= soonest:
-            break
-    if local > 64:
-        soonest = min(soonest, machine)
-    return float(soonest)
+    heavy = np.argsort(-resident, kind="stable")[: min(GROUPS_WITH_MEMORY, int((resident > 0).sum()))]
+    light = np.ones(len(resident), dtype=bool)
+    light[heavy] = False
+    patterns, amount = _patterns(prepared.group_seconds[light])
+    seconds = np.concatenate([prepared.group_seconds[heavy], patterns * amount[:, None]])
+    nbytes = np.concatenate([resident[heavy], np.zeros(len(patterns))])
+    weight, price = _dual_prices(seconds, nbytes, memory)
+    if not weight.sum() > 0:
+        return 0.0
+    weight, price = weight / weight.sum(), price / weight.sum()
+    cost = np.where(np.isfinite(seconds), weight * np.where(np.isfinite(seconds), seconds, 0.0) + np.outer(nbytes, price), np.inf)
+    return max(0.0, float(cost.min(axis=1).sum() - price @ memory))
 
 
-@kernel
-def _one_machine(ops: Int, count: int, ready: Float, best: Float, released: Float) -> float:
-    """When one machine has run `ops`, none before it is ready: in order of readiness, without idling."""
-    for k in range(count):
-        released[k] = ready[ops[k]]
-    order = np.argsort(released[:count], kind="mergesort")
-    now: float = 0.0
-    for k in range(count):
-        op = ops[order[k]]
-        now = max(now, ready[op]) + best[op]
-    return now
+def _dual_prices(seconds: Float, nbytes: Float, memory: Float) -> tuple[Float, Float]:
+    """Weights [d] and prices [d] (seconds a byte): minimise T in which all loads and all bytes fit, shares of groups allowed."""
+    m, d = seconds.shape
+    time = max(float(np.where(np.isfinite(seconds), seconds, 0.0).max(initial=0.0)), 1e-300)
+    size = max(float(memory.max()), 1.0)
+    can = np.isfinite(seconds)
+    x = np.arange(m * d).reshape(m, d)
+    row = np.broadcast_to(np.arange(d), (m, d))
+    values = np.concatenate(
+        [np.where(can, seconds, 0.0).ravel() / time, np.full(d, -1.0), np.repeat(nbytes[:, None] / size, d, axis=1).ravel()]
+    )
+    rows = np.concatenate([row.ravel(), np.arange(d), d + row.ravel()])
+    columns = np.concatenate([x.ravel(), np.full(d, m * d), x.ravel()])
+    whole = coo_array((np.ones(m * d), (np.repeat(np.arange(m), d), x.ravel())), (m, m * d + 1))
+    objective = np.zeros(m * d + 1)
+    objective[-1] = 1.0
+    upper = np.append(can.ravel().astype(np.float64), np.inf)
+    answer = linprog(
+        objective,
+        A_ub=coo_array((values, (rows, columns)), (2 * d, m * d + 1)).tocsr(),
+        b_ub=np.concatenate([np.zeros(d), memory / size]),
+        A_eq=whole.tocsr(),
+        b_eq=np.ones(m),
+        bounds=np.stack([np.zeros(m * d + 1), upper], axis=1),
+        method="highs",
+    )
+    if answer.x is None:
+        return np.zeros(d), np.zeros(d)
+    dual = np.maximum(-np.asarray(answer.ineqlin.marginals), 0.0)
+    return dual[:d], dual[d:] * time / size
+
+
+def _groups(prepared: Prepared, head: Float, tail: Float) -> float:
+    """A group's ops run one after the other on one device: after the soonest start of any, before the shortest rest after any."""
+    tables = prepared.tables
+    if not len(tables.group_op):
+        return 0.0
+    first = np.minimum.reduceat(head[tables.group_op], tables.group_pointer[:-1], axis=0)
+    rest = np.minimum.reduceat(tail[tables.group_op], tables.group_pointer[:-1], axis=0)
+    return float((first + prepared.group_seconds[:, : head.shape[1]] + rest).min(axis=1).max())
+
+
+def _patterns(seconds: Float) -> tuple[Float, Float]:
+    """Groups that relate devices alike, as one: seconds [p, d] relative to the fastest, and how many of those there are [p]."""
+    patterns, inverse = np.unique(seconds / np.maximum(seconds.min(axis=1, keepdims=True), 1e-300), axis=0, return_inverse=True)
+    amount: Float = np.bincount(inverse.reshape(-1), seconds.min(axis=1), len(patterns)).astype(np.float64)
+    return patterns, amount
 
 
 def _windows(head: Float, best: Float, tail: Float, d: int, steps: int = 24) -> float:

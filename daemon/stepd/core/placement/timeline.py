@@ -43,7 +43,7 @@ def first_gap(lines: Timelines, row: int, ready: float, duration: float) -> int:
     last: int = lines.last[row]
     if ready >= lines.starts[row, last]:
         return last
-    low = lines.first[row]
+    low: int = lines.first[row]
     count = last - low
     until = ready + duration
     while count > 0:  # without a branch that the processor would have to guess

@@ -1,0 +1,139 @@
+"""How soon an op can start on each device, whatever the strategy: longest paths that know devices, transfers and waiting in line.
+
+The producers of an op's inputs are on its device, and run there one after the other, or their outputs come from the device where
+they are by a transfer. Whatever the set that shares the device, one of the two says when the op can start (Papadimitriou and
+Yannakakis' argument on direct producers, for devices and links that differ). The same, backwards, is how long the step goes on
+after an op. It knows no strategy and no other bound.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from stepd.core.compiled import inlined, kernel
+from stepd.core.prepared import Tables
+from stepd.core.problem import Float, Index, Int
+
+MOST = 64
+"""Producers on one device that are looked at: with more of them it only gets later."""
+
+
+class Neighbours(NamedTuple):
+    """What an op waits for, in one direction of time. e ends of edges."""
+
+    order: Index  # [n] ops, those waited for first
+    pointer: Index  # [n + 1]
+    op: Index  # [e]
+    nbytes: Int  # [e]
+    seconds: Float  # [n, d] inf where it cannot run
+    latency: Float  # [d, d] from the device of what is waited for
+    per_byte: Float  # [d, d]
+
+
+class _Line(NamedTuple):
+    """Producers on one device, by when they can start."""
+
+    op: Index
+    ready: Float
+    seconds: Float
+
+
+def forwards(tables: Tables, seconds: Float, latency: Float, per_byte: Float) -> Neighbours:
+    """Producers: `earliest_starts` of this is when ops can start."""
+    outputs = tables.input
+    return Neighbours(
+        tables.topological,
+        tables.input_pointer,
+        tables.output_op[outputs],
+        tables.output_bytes[outputs],
+        seconds,
+        latency,
+        per_byte,
+    )
+
+
+def backwards(tables: Tables, seconds: Float, latency: Float, per_byte: Float) -> Neighbours:
+    """Readers: `earliest_starts` of this is how long the step goes on after ops. An output goes to every device that reads it."""
+    readers = np.diff(tables.reader_pointer)
+    return Neighbours(
+        np.ascontiguousarray(tables.topological[::-1]),
+        tables.reader_pointer[tables.output_pointer],
+        tables.reader,
+        np.repeat(tables.output_bytes, readers),
+        seconds,
+        np.ascontiguousarray(latency.T),
+        np.ascontiguousarray(per_byte.T),
+    )
+
+
+@kernel
+def earliest_starts(ways: Neighbours) -> Float:
+    """Seconds [n, d] before which an op cannot start on a device; inf where it cannot run."""
+    n, d = ways.seconds.shape
+    start = np.zeros((n, d))
+    widest = 1
+    for op in range(n):
+        widest = max(widest, ways.pointer[op + 1] - ways.pointer[op])
+    sent = np.empty((d, widest))
+    local = np.zeros(widest, dtype=np.bool_)
+    line = _Line(np.empty(MOST, dtype=np.int32), np.empty(MOST), np.empty(MOST))
+    for op in ways.order:
+        first, last = ways.pointer[op], ways.pointer[op + 1]
+        for j in range(d):
+            if ways.seconds[op, j] == np.inf:
+                start[op, j] = np.inf
+                continue
+            for e in range(first, last):
+                who = ways.op[e]
+                soonest = np.inf
+                for k in range(d):
+                    if k != j:
+                        sending = ways.latency[k, j] + ways.per_byte[k, j] * ways.nbytes[e]
+                        soonest = min(soonest, start[who, k] + ways.seconds[who, k] + sending)
+                sent[j, e - first] = soonest
+            start[op, j] = _soonest(ways, start, sent[j], local, line, first, last - first, j)
+    return start
+
+
+@inlined
+def _soonest(
+    ways: Neighbours, start: Float, sent: Float, local: npt.NDArray[np.bool_], line: _Line, first: int, count: int, device: int
+) -> float:
+    """When all that is waited for can be on `device`: those that would arrive last run there, the others are sent."""
+    local[:count] = False
+    taken = 0
+    machine: float = 0.0  # when the device has run those in line
+    best: float = np.inf
+    while True:
+        latest = -1
+        for k in range(count):
+            if not local[k] and (latest < 0 or sent[k] > sent[latest]):
+                latest = k
+        if latest < 0:
+            return min(best, machine)
+        best = min(best, max(machine, sent[latest]))
+        if machine >= best:
+            return best
+        local[latest] = True
+        who = ways.op[first + latest]
+        known = False
+        for k in range(taken):
+            known = known or line.op[k] == who  # two of its outputs: it runs once
+        if known:
+            continue
+        if taken == MOST:
+            return min(best, machine)
+        if start[who, device] + ways.seconds[who, device] == np.inf:
+            return best
+        at = taken
+        while at > 0 and line.ready[at - 1] > start[who, device]:
+            line.op[at], line.ready[at], line.seconds[at] = line.op[at - 1], line.ready[at - 1], line.seconds[at - 1]
+            at -= 1
+        line.op[at], line.ready[at], line.seconds[at] = who, start[who, device], ways.seconds[who, device]
+        taken += 1
+        machine = 0.0
+        for k in range(taken):
+            machine = max(machine, line.ready[k]) + line.seconds[k]
