@@ -80,6 +80,37 @@ def test_gpu_kernel_times_replace_host_times() -> None:
     assert step.notes == ()
 
 
+def copied(way: str, start: int, micros: int, size: int, dest: int) -> profile_pb2.NodeExecStats:
+    """As TensorFlow's xplane_to_step_stats writes what CUPTI saw."""
+    label = f"Memcpy{way} kind_src:device kind_dst:device size:{size} dest:{dest} async:1"
+    return node(f"Memcpy{way}", start, micros, label)
+
+
+def test_copies_of_gpus_are_transfers_between_the_devices_of_their_process() -> None:
+    gpu_1, host = GPU.replace("GPU:0", "GPU:1"), GPU.replace("GPU:0", "CPU:0")
+    step = parse(
+        ("/device:GPU:0/memcpy", [copied("P2P", 0, 100, 4096, 1), copied("H2D", 0, 50, 512, 0), copied("D2D", 0, 9, 64, 0)]),
+        ("/device:GPU:1/memcpy", [copied("D2H", 10, 20, 256, 1), copied("P2P", 200, 30, 128, 7), copied("H2D", 300, 1, 0, 1)]),
+        ("/device:GPU:0/stream:14<MemcpyP2P>", [copied("P2P", 0, 100, 4096, 1)]),
+        names=(host, GPU, gpu_1),
+    )
+    seen = {(t.src, t.dst): (t.op, t.bytes, round(t.seconds * 1e6, 3)) for t in step.transfers}
+    assert seen == {(GPU, gpu_1): ("", 4096, 100.0), (host, GPU): ("", 512, 50.0), (gpu_1, host): ("", 256, 20.0)}
+    assert len(step.transfers) == 3
+
+
+def test_kernels_of_renamed_ops_and_of_two_gpus() -> None:
+    gpu_1 = GPU.replace("GPU:0", "GPU:1")
+    step = parse(
+        (GPU, [node("a", 0, 10)]),
+        (gpu_1, [node("scope/b/_7", 0, 10)]),
+        ("/device:GPU:0/stream:all", [node("a:MatMul", 5, 300)]),
+        ("/device:GPU:1/stream:all", [node("scope/b/_7:AddV2", 5, 40)]),
+        names=(GPU, gpu_1),
+    )
+    assert times(step) == {GPU: {"a": 300.0}, gpu_1: {"scope/b": 40.0}}
+
+
 def test_gpu_without_kernel_times_says_so() -> None:
     step = parse((GPU, [node("a", 0, 10)]))
     assert times(step) == {GPU: {"a": 10.0}}

@@ -27,7 +27,7 @@ class DeviceObservation:
 
 @dataclass(frozen=True)
 class Transfer:
-    """One tensor that went from device `src` to device `dst`."""
+    """One tensor that went from device `src` to device `dst`; `op` made it ("": not known)."""
 
     src: str
     dst: str

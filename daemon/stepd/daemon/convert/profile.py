@@ -2,7 +2,8 @@
 
 Trace names are not always graph names: an exact name counts; else the name without the runtime's suffix
 ("/_12"); else the name in the timeline label; else the time is the runtime's overhead. "RecvTensor" entries
-are transfers, kernels on "stream:all" lines are what a GPU really did.
+are transfers, kernels on "stream:all" lines are what a GPU really did, and copies on "memcpy" lines are
+transfers between the GPUs of a process and its host, which have no RecvTensor entries.
 """
 
 from __future__ import annotations
@@ -21,6 +22,8 @@ _SUFFIX = re.compile(r"/_\d+$")
 _LABEL = re.compile(r"^(?:\[[^\]]*\] )*(?P<name>\S+) = (?P<op>\w+)\(")
 _TRANSFER = re.compile(r"edge_\d+_(?P<op>\S*) from (?P<src>/\S+) to (?P<dst>/\S+)")
 _STREAM = re.compile(r"^(?P<device>.*/device:GPU:\d+)/stream:all$", re.IGNORECASE)
+_MEMCPY = re.compile(r"^(?P<device>.*/device:GPU:)(?P<index>\d+)/memcpy$", re.IGNORECASE)
+_COPIED = re.compile(r"^Memcpy(?P<way>H2D|D2H|D2D|P2P) .*\bsize:(?P<size>\d+) dest:(?P<dest>\d+)")
 _RUNTIME_OPS = frozenset({"_Send", "_Recv", "_HostSend", "_HostRecv", "_SOURCE", "_SINK"})
 
 
@@ -64,6 +67,8 @@ def parse_profile(
         gpu = _STREAM.match(entry.device)
         if gpu:
             _read_stream(entry, stream.setdefault(_canonical(gpu["device"], devices), _Line()), ops)
+        elif memcpy := _MEMCPY.match(entry.device):
+            transfers.extend(_read_copies(entry, memcpy["device"], int(memcpy["index"]), devices))
         elif entry.device in devices:
             transfers.extend(_read_host(entry, host.setdefault(entry.device, _Line()), ops, observation))
     return _observation(host, stream, transfers, observation)
@@ -94,7 +99,7 @@ def _read_stream(entry: profile_pb2.DeviceStepStats, line: _Line, ops: Collectio
         op = _op_of(stats, ops)
         if op is None:
             head = stats.node_name.partition(":")[0]
-            op = head if head in ops else None
+            op = next((name for name in (head, _SUFFIX.sub("", head)) if name in ops), None)
         line.add(op, stats)
 
 
@@ -117,7 +122,7 @@ def _op_of(stats: profile_pb2.NodeExecStats, ops: Collection[str]) -> str | None
 
 @dataclass(frozen=True)
 class _Transfer:
-    """A RecvTensor entry. It starts when the producer began to send."""
+    """A RecvTensor entry (it starts when the producer began to send), or a copy of a GPU (`op` is empty)."""
 
     src: str
     dst: str
@@ -133,6 +138,22 @@ def _transfer(stats: profile_pb2.NodeExecStats) -> _Transfer | None:
         return None
     size = stats.output[0].tensor_description.allocation_description.requested_bytes
     return _Transfer(found["src"], found["dst"], found["op"], size, *_interval(stats))
+
+
+def _read_copies(entry: profile_pb2.DeviceStepStats, kind: str, index: int, devices: Collection[str]) -> Iterator[_Transfer]:
+    """Copies that CUPTI saw start on GPU `index` ("MemcpyP2P kind_src:.. kind_dst:.. size:BYTES dest:GPU async:.."). Whose tensor
+    it was is not told. Copies within a GPU, and to what the session does not have, are no transfers.
+    """
+    gpu = _canonical(f"{kind}{index}", devices)
+    host = gpu[: gpu.rfind("/device:")] + "/device:CPU:0"
+    for stats in entry.node_stats:
+        found = _COPIED.match(stats.timeline_label)
+        if not found or not int(found["size"]):
+            continue
+        peer = _canonical(f"{kind}{found['dest']}", devices)
+        src, dst = {"H2D": (host, gpu), "D2H": (gpu, host)}.get(found["way"], (gpu, peer))
+        if src != dst and src in devices and dst in devices:
+            yield _Transfer(src, dst, "", int(found["size"]), *_interval(stats))
 
 
 def _share_links(transfers: list[_Transfer]) -> Iterator[Transfer]:
