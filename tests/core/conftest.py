@@ -41,7 +41,8 @@ def make_problem(seconds, edges, links, memory, resident=None, temp=None, coloca
 
 @st.composite
 def problems(draw, max_ops=14, max_devices=4, memory=(10**6,)):
-    """Small problems with ties, ops of 0 seconds, control edges, several outputs, groups, kernel limits and missing links."""
+    """Small problems with ties, ops of 0 seconds, control edges, several outputs, groups, kernel limits, missing links, and hubs:
+    networks in which every route leads over one device, each way at its own rate."""
     n = draw(st.integers(1, max_ops))
     d = draw(st.integers(1, max_devices))
     times = st.sampled_from([0.0, 0.0, 1.0, 1.0, 2.0, 3.5])
@@ -59,6 +60,9 @@ def problems(draw, max_ops=14, max_devices=4, memory=(10**6,)):
     ring = [(k, (k + 1) % d) for k in range(d)] if d > 1 else []
     present = {pair for pair in itertools.permutations(range(d), 2) if draw(st.integers(0, 2)) > 0}
     present |= {pair for pair in ring if pair[0] != pair[1]}
+    if d > 2 and draw(st.integers(0, 3)) == 0:
+        hub = draw(st.integers(0, d - 1))
+        present = {pair for k in range(d) if k != hub for pair in ((k, hub), (hub, k))}
     links = [
         (a, b, draw(st.sampled_from([1.0, 1.0, 2.0, 4.0])), draw(st.sampled_from([0.0, 0.0, 0.5, 1.0]))) for a, b in sorted(present)
     ]

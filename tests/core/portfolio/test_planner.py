@@ -32,6 +32,9 @@ def test_keeps_its_promises_on_random_problems(lab, data):
     step = simulate(problem, strategy)
     assert step.step_seconds == strategy.predicted_step_seconds
     assert step.feasible == strategy.planner["feasible"]
+    independent = lab.reference_simulation(problem, strategy.placement, strategy.priority)
+    assert strategy.predicted_step_seconds == independent.step_seconds
+    assert strategy.planner["peak_bytes"] == independent.peak
     assert strategy.planner["lower_bound_seconds"] == lower_bound(problem) <= step.step_seconds * (1 + 1e-12)
     prepared = prepare(problem)
     order = np.argsort(np.argsort(prepared.tables.topological)).astype(np.int32)

@@ -6,6 +6,7 @@ Also what the user's code names, and every single device. A candidate is a place
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import product
 
 import numpy as np
 
@@ -60,20 +61,35 @@ def expert_placements(prepared: Prepared, labelling: Labelling) -> Iterator[tupl
     resident = _sums(label, prepared.group_resident.astype(np.float64), labelling.count)
     speeds = device_speeds(prepared)
     fastest = np.argsort(-speeds, kind="stable").astype(np.int32)
-    for used in sorted({2, d, max(2, d // 2)}):
-        if used > d:
+    lines = [fastest, neighbours(prepared, int(fastest[0]))]
+    for used, line in product(sorted({2, d, max(2, d // 2)}), range(len(lines))):
+        devices = lines[line][:used]
+        if used > d or (line > 0 and np.array_equal(devices, fastest[:used])):
             continue
-        devices = fastest[:used]
         share = speeds[devices] / speeds[devices].sum()
-        yield f"{labelling.kind}: {used} cuts by time", _placed(prepared, label, devices[_cut(cost, share)])
+        along = f"{used} neighbours" if line > 0 else f"{used}"
+        yield f"{labelling.kind}: {along} cuts by time", _placed(prepared, label, devices[_cut(cost, share)])
         if resident.sum() > 0:
             memory: Float = prepared.tables.memory[devices].astype(np.float64)
             by_memory = devices[_cut(resident, memory / memory.sum())]
-            yield f"{labelling.kind}: {used} cuts by memory", _placed(prepared, label, by_memory)
+            yield f"{labelling.kind}: {along} cuts by memory", _placed(prepared, label, by_memory)
         if labelling.count > used:
             turns = devices[np.arange(labelling.count) % used]
-            yield f"{labelling.kind}: in turn over {used}", _placed(prepared, label, turns)
-            yield f"{labelling.kind}: by load over {used}", _placed(prepared, label, devices[_spread(cost, share)])
+            yield f"{labelling.kind}: in turn over {along}", _placed(prepared, label, turns)
+            yield f"{labelling.kind}: by load over {along}", _placed(prepared, label, devices[_spread(cost, share)])
+
+
+def neighbours(prepared: Prepared, first: int) -> Index:
+    """The devices, each next to the one that it is reached fastest from, both ways, with an output of mean size. int32 [d]."""
+    tables = prepared.tables
+    size = float(tables.output_bytes.mean()) if len(tables.output_bytes) else 0.0
+    reach = tables.latency + size / tables.bandwidth
+    reach = reach + reach.T
+    line = [first]
+    while len(line) < len(reach):
+        left = [k for k in range(len(reach)) if k not in line]
+        line.append(min(left, key=lambda k: float(reach[line[-1], k])))
+    return np.array(line, dtype=np.int32)
 
 
 def _sums(label: Index, values: Float, count: int) -> Float:
