@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING
 
-from stepd.hook.rewrite.families import cells, contraction, convolution, elementwise, layout, reduction
+from stepd.hook.rewrite.families import cells, contraction, convolution, elementwise, indexing, layout, ranges, reduction
 from stepd.hook.rewrite.slots import Way
 from stepd.hook.rewrite.values import Value
 
@@ -78,19 +78,19 @@ _TABLE: tuple[tuple[Family, str], ...] = (
     (layout.split, "Split SplitV"),
     (layout.pack, "Pack"),
     (layout.unpack, "Unpack"),
-    (layout.pad, "MirrorPad MirrorPadGrad Pad PadV2"),
-    (layout.slice_, "Slice"),
-    (layout.strided, "StridedSlice"),
-    (layout.strided_gradient, "StridedSliceGrad"),
-    (layout.tile, "Tile"),
-    (layout.broadcast_to, "BroadcastTo"),
-    (layout.fill, "Fill"),
-    (layout.gather, "Gather GatherV2"),
-    (layout.resource_gather, "ResourceGather"),
-    (layout.gather_nd, "GatherNd"),
-    (layout.one_hot, "OneHot"),
-    (layout.reverse_sequence, "ReverseSequence"),
-    (layout.shape_fed, "RandomStandardNormal RandomUniform TruncatedNormal"),
+    (ranges.pad, "MirrorPad MirrorPadGrad Pad PadV2"),
+    (ranges.slice_, "Slice"),
+    (ranges.strided, "StridedSlice"),
+    (ranges.strided_gradient, "StridedSliceGrad"),
+    (indexing.tile, "Tile"),
+    (indexing.broadcast_to, "BroadcastTo"),
+    (indexing.fill, "Fill"),
+    (indexing.gather, "Gather GatherV2"),
+    (indexing.resource_gather, "ResourceGather"),
+    (indexing.gather_nd, "GatherNd"),
+    (indexing.one_hot, "OneHot"),
+    (indexing.reverse_sequence, "ReverseSequence"),
+    (indexing.shape_fed, "RandomStandardNormal RandomUniform TruncatedNormal"),
     (cells.cell, " ".join(cells.NAMES)),
 )
 
