@@ -19,10 +19,9 @@ from tensorflow.python.framework import errors
 
 from stepd.hook.engine import capi, names, queues
 from stepd.hook.engine.graphview import GraphView
-from stepd.hook.engine.kinds import Kind, step_kind
+from stepd.hook.engine.kinds import Kind, patience, step_kind
 from stepd.hook.engine.queue_use import Put, Use, use_of
 from stepd.hook.engine.shield import unbroken
-from stepd.hook.engine.switcher import patience
 from stepd.hook.log import logger as log
 from stepd.hook.ports import StepKind
 

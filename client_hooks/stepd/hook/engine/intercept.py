@@ -9,6 +9,7 @@ from __future__ import annotations
 import functools
 import threading
 import weakref
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -251,52 +252,20 @@ def session_run(raw: Any, options: Any, feeds: Any, fetches: Any, targets: Any, 
         raise
 
 
-def prun_setup(raw: Any, feeds: Any, fetches: Any, targets: Any) -> Any:
-    """TF_SessionPRunSetup_wrapper."""
-    engine = _engines.get(raw)
-    if engine is None:
-        return capi.prun_setup(raw, feeds, fetches, targets)
-    try:
-        return engine.partial_runs.setup(feeds, fetches, targets)
-    except BaseException as e:
-        _own_error(engine, e)
-        raise
+def _answered(plainly: Callable[..., Any], engines: Callable[[SessionEngine], Callable[..., Any]]) -> Callable[..., Any]:
+    """A C function on a raw session: `engines` gives the engine's own, `plainly` is what a session without one runs."""
 
+    def call(raw: Any, *args: Any) -> Any:
+        engine = _engines.get(raw)
+        if engine is None:
+            return plainly(raw, *args)
+        try:
+            return engines(engine)(*args)
+        except BaseException as e:
+            _own_error(engine, e)
+            raise
 
-def prun(raw: Any, handle: Any, feeds: Any, fetches: Any) -> Any:
-    """TF_SessionPRun_wrapper."""
-    engine = _engines.get(raw)
-    if engine is None:
-        return capi.prun_session(raw, handle, feeds, fetches)
-    try:
-        return engine.partial_runs.run(handle, feeds, fetches)
-    except BaseException as e:
-        _own_error(engine, e)
-        raise
-
-
-def make_callable(raw: Any, options: Any) -> Any:
-    """TF_SessionMakeCallable."""
-    engine = _engines.get(raw)
-    if engine is None:
-        return capi.make_callable(raw, options)
-    try:
-        return engine.callables.make(options)
-    except BaseException as e:
-        _own_error(engine, e)
-        raise
-
-
-def run_callable(raw: Any, handle: Any, values: Any, metadata: Any) -> Any:
-    """TF_SessionRunCallable."""
-    engine = _engines.get(raw)
-    if engine is None:
-        return capi.run_callable(raw, handle, values, metadata)
-    try:
-        return engine.callables.run(handle, values, metadata)
-    except BaseException as e:
-        _own_error(engine, e)
-        raise
+    return call
 
 
 def release_callable(raw: Any, handle: Any) -> None:
@@ -317,10 +286,10 @@ _SESSION_PATCHES: dict[str, Any] = {"__init__": init, "_extend_graph": extend_gr
 _C_PATCHES: dict[str, Any] = {
     "TF_GetBuffer": get_buffer,
     "TF_NewSessionRef": new_session_ref,
-    "TF_SessionMakeCallable": make_callable,
-    "TF_SessionPRunSetup_wrapper": prun_setup,
-    "TF_SessionPRun_wrapper": prun,
+    "TF_SessionMakeCallable": _answered(capi.make_callable, lambda engine: engine.callables.make),
+    "TF_SessionPRunSetup_wrapper": _answered(capi.prun_setup, lambda engine: engine.partial_runs.setup),
+    "TF_SessionPRun_wrapper": _answered(capi.prun_session, lambda engine: engine.partial_runs.run),
     "TF_SessionReleaseCallable": release_callable,
-    "TF_SessionRunCallable": run_callable,
+    "TF_SessionRunCallable": _answered(capi.run_callable, lambda engine: engine.callables.run),
     "TF_SessionRun_wrapper": session_run,
 }

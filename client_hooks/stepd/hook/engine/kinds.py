@@ -5,10 +5,12 @@ from __future__ import annotations
 import hashlib
 import math
 from collections import Counter
+from collections.abc import Collection
 from typing import Any, NamedTuple
 
 from stepd.hook.engine import capi
 from stepd.hook.engine.draws import History
+from stepd.hook.engine.graphview import split_input
 from stepd.hook.ports import StepKind
 
 
@@ -21,6 +23,11 @@ class Route(NamedTuple):
     feeds: dict[Any, Any]
     fetches: list[Any]
     targets: list[Any]
+
+
+# How long runs are held back for one attempt: this, and a few times what such a step takes.
+_PATIENCE_SECONDS = 0.25
+_PATIENCE_STEPS = 4.0
 
 
 class Kind:
@@ -48,6 +55,10 @@ class Kind:
         self.first_seconds = 0.0  # of the first one, which built the executors
         self.least = math.inf  # of all runs
 
+    def ops(self) -> set[str]:
+        """Names of the ops that it feeds, fetches or runs."""
+        return {split_input(name)[0] for name in (*self.step.feeds, *self.step.fetches, *self.step.targets)}
+
     def ran(self, seconds: float, held: float) -> None:
         """A run took `seconds`; switches held runs back for `held` of them, at most."""
         self.runs += 1
@@ -62,6 +73,14 @@ def step_kind(feeds: list[str], fetches: list[str], targets: list[str]) -> StepK
     parts = tuple(tuple(sorted(set(names))) for names in (feeds, fetches, targets))
     digest = hashlib.blake2s("\0\0".join("\0".join(names) for names in parts).encode(), digest_size=8)
     return StepKind(digest.hexdigest(), *parts)
+
+
+def patience(in_flight: Collection[Kind], most: float) -> float:
+    """For how many seconds to hold runs back, so that those `in_flight` may end; at most `most`.
+
+    A run that waits for others, in a queue, may take as long as they are held back: only its shortest says what the step takes.
+    """
+    return min(most, _PATIENCE_SECONDS + _PATIENCE_STEPS * max((kind.least for kind in in_flight if kind.runs), default=0.0))
 
 
 class Kinds:

@@ -100,6 +100,15 @@ class Callables:
                 capi.release_callable(self._engine.raw, made)
 
 
+# What a partial run says that asks for what it cannot have. It goes on with what it is asked for next.
+_NOTHING_RAN = (
+    "was not specified in partial_run_setup",
+    "can't be computed from the feeds",
+    "has already been fed",
+    "has already been fetched",
+)
+
+
 @dataclass
 class _Partial:
     kind: Kind
@@ -151,6 +160,7 @@ class PartialRuns:
             done = not known.left
             return result
         except BaseException as e:
+            done = not any(words in str(e) for words in _NOTHING_RAN)
             if known.route is not None:
                 names.repair_error(e, engine.routing.user_names(), engine.cluster)
             raise

@@ -17,9 +17,9 @@ from stepd.hook.engine.classify import Classes, classify
 from stepd.hook.engine.copies import Copy
 from stepd.hook.engine.devices import Devices
 from stepd.hook.engine.gate import Gate
-from stepd.hook.engine.graphview import GraphView, split_input
+from stepd.hook.engine.graphview import GraphView
 from stepd.hook.engine.homes import Homes
-from stepd.hook.engine.kinds import Kind, Route
+from stepd.hook.engine.kinds import Kind, Route, patience
 from stepd.hook.engine.mirror import Mirror
 from stepd.hook.engine.plan import Plan, ordered, reading, resolve, split
 from stepd.hook.engine.reads import First, Unordered, common
@@ -36,11 +36,6 @@ class SwitchRefusedError(Exception):
 
 class NotQuietError(SwitchRefusedError):
     """Runs in flight use variables that would move, and did not end in time."""
-
-
-# How long runs are held back for one attempt: this, and a few times what such a step takes.
-_PATIENCE_SECONDS = 0.25
-_PATIENCE_STEPS = 4.0
 
 
 class Switcher:
@@ -149,7 +144,7 @@ class Switcher:
             for kind in kinds:
                 by_copy.setdefault(copy.serving(kind, self.view()), []).append(kind)
             for serving, served in by_copy.items():
-                new += serving.grow(self.view(), self.view().ancestors(name for kind in served for name in names_of(kind)))
+                new += serving.grow(self.view(), self.view().ancestors(name for kind in served for name in kind.ops()))
             self._extend(session, new)
             routes = {kind: serving.route(kind) for serving, served in by_copy.items() for kind in served if not kind.in_parts}
         for route in routes.values() if self.can_build else ():
@@ -215,7 +210,7 @@ class Switcher:
         began = time.monotonic()
 
         def concerns(kind: Kind) -> bool:
-            return not names_of(kind).isdisjoint(touched)
+            return not kind.ops().isdisjoint(touched)
 
         with gate.hold(concerns, patience(gate.in_flight(concerns), seconds)) as quiet:
             if not quiet:
@@ -226,7 +221,7 @@ class Switcher:
         return time.monotonic() - began
 
     def _note_busy(self, kinds: Sequence[Kind], moves: Collection[str]) -> None:
-        used = self.view().ancestors(name for kind in kinds for name in names_of(kind))
+        used = self.view().ancestors(name for kind in kinds for name in kind.ops())
         self._seen_busy = {name: "used by a run that does not end" for name in moves if name in used}
 
     def give_up_on_busy(self) -> bool:
@@ -289,7 +284,7 @@ class Switcher:
             if self.learn([kind]):
                 raise SwitchRefusedError("a step reads and writes a variable without order, which is to stay where it is")
             copy = copy.serving(kind, self.view())
-            new = copy.grow(self.view(), self.view().ancestors(names_of(kind)))
+            new = copy.grow(self.view(), self.view().ancestors(kind.ops()))
             if new:
                 self._extend(session, new)
         return copy.route(kind)
@@ -302,17 +297,3 @@ class Switcher:
 def build(session: Any, route: Route) -> None:
     """Have a direct session build the executors of a step, without running any of it."""
     capi.build_executors(session, list(route.feeds.values()), route.fetches, route.targets)
-
-
-def patience(in_flight: Collection[Kind], most: float) -> float:
-    """For how many seconds to hold runs back, so that those `in_flight` may end; at most `most`.
-
-    A run that waits for others, in a queue, may take as long as they are held back: only its shortest says what the step takes.
-    """
-    return min(most, _PATIENCE_SECONDS + _PATIENCE_STEPS * max((kind.least for kind in in_flight if kind.runs), default=0.0))
-
-
-def names_of(kind: Kind) -> set[str]:
-    """Names of the ops that a kind feeds, fetches or runs."""
-    step = kind.step
-    return {split_input(name)[0] for name in (*step.feeds, *step.fetches, *step.targets)}
