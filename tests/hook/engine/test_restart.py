@@ -122,3 +122,24 @@ def test_a_new_session_that_lost_a_value_is_let_go(
         assert listener.engines[0].raw is raw
         assert "variable v is not in the new session" in reply.wait().why_this_way
     assert not any(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("given", ["fed", "default", "variable"])
+def test_a_data_set_that_cannot_be_made_again_keeps_the_session(given: str, hooked: Any, reply: Any) -> None:
+    listener = hooked()
+    v = tf.get_variable("v", initializer=np.int64(3), use_resource=True)
+    size = {"fed": tf.placeholder(tf.int64, []), "default": tf.placeholder_with_default(np.int64(2), []), "variable": v}[given]
+    iterator = tf.data.make_initializable_iterator(tf.data.Dataset.range(40).batch(size))
+    batch, other = iterator.get_next(), tf.constant(1) + 1
+    with tf.Session() as session:
+        session.run(v.initializer)
+        session.run(iterator.initializer, {} if given == "variable" else {size: 3})
+        session.run(v.assign(5))
+        seen = [session.run(batch).tolist()]
+        listener.engines[0].request_switch(LiveStrategy("s", {}), Way.RESTART, reply)
+        while not reply.came():
+            session.run(other)
+            reply.pause()
+        assert "was made with what" in reply.wait().why_this_way
+        seen += [session.run(batch).tolist() for _ in range(2)]
+    assert seen == [[0, 1, 2], [3, 4, 5], [6, 7, 8]]

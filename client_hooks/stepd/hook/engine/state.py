@@ -21,6 +21,8 @@ _TABLES = frozenset({"HashTableV2"})
 _MUTABLE_TABLES = frozenset({"MutableHashTableV2", "MutableHashTableOfTensorsV2", "MutableDenseHashTableV2"})
 _ITERATORS = frozenset({"IteratorV2", "OneShotIterator"})
 _STATELESS_SOURCES = frozenset({"Placeholder", "PlaceholderV2", "PlaceholderWithDefault"})
+# What has another value, or none, when a data set is made again.
+_GIVEN = frozenset({"Placeholder", "PlaceholderV2", "ReadVariableOp", "VariableV2", "Variable"})
 _IN_PROCESS = frozenset({"PyFunc", "EagerPyFunc", "PyFuncStateless", "GeneratorDataset"})
 
 
@@ -58,7 +60,7 @@ def inventory(view: GraphView, history: History | None = None) -> Inventory:
         elif node.op in _ITERATORS:
             makers = _makers(view, node.name, ran)
             iterators[node.name] = makers[0] if makers else None
-            obstacles += _iterator_obstacles(view, node.name, makers)
+            obstacles += _iterator_obstacles(view, node.name, makers, history)
         elif queues.carriable(node):
             carried.append(node.name)
         elif "Dataset" in node.op:
@@ -77,9 +79,15 @@ def _ran(view: GraphView, history: History) -> set[str]:
     return ran | view.ancestors(ends & view.nodes.keys())
 
 
-def _iterator_obstacles(view: GraphView, name: str, makers: Sequence[str]) -> list[str]:
+def _iterator_obstacles(view: GraphView, name: str, makers: Sequence[str], history: History | None) -> list[str]:
     if len(makers) > 1:
         return [f"iterator {name} can be made from {len(makers)} data sets, and which one it has is not known"]
+    needed = view.ancestors(makers)
+    kinds = () if history is None else (*history.runs, *history.uncertain)
+    fed = {graphview.split_input(feed)[0] for kind in kinds for feed in kind.feeds}
+    given = next((n for n in view.nodes if n in needed and (n in fed or view.nodes[n].op in _GIVEN)), None)
+    if given is not None:
+        return [f"iterator {name} was made with what {given} was then, which is not known any more"]
     return _dataset_obstacles(view, view.nodes[name])
 
 
