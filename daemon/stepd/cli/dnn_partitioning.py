@@ -137,7 +137,7 @@ def _color_groups(nodes: Sequence[Mapping[str, Any]]) -> Index:
     ]
     shared = [color for color, count in Counter(colors).items() if count > 1 and color is not None]
     number = {color: k for k, color in enumerate(shared)}
-    return np.array([number.get(color, -1) for color in colors], dtype=np.int32)
+    return np.array([-1 if color is None else number.get(color, -1) for color in colors], dtype=np.int32)
 
 
 def _edges(edges: Sequence[Any], index: Mapping[Any, int]) -> tuple[Index, Index, Index, Int]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
 from stepd.core.compiled import kernel
 from stepd.core.placement.rng import Rng, uniform
@@ -110,7 +111,7 @@ def anneal(
 
 
 @kernel
-def look(tables: Tables, state: State, placement: Index, by_start: Index, sight: Sight) -> None:
+def look(tables: Tables, state: State, placement: Index, by_start: npt.NDArray[np.intp], sight: Sight) -> None:
     """Fill `sight`: ops back from the last one, each waited for an input or for the op before it on its device.
 
     by_start: ops in the order in which they started, int64 [n].
