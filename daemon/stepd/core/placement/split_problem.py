@@ -191,9 +191,11 @@ class _Draft:
     def drop_idle_groups(self) -> None:
         """NoOps that nobody waits for any more are not run."""
         tables = self.base.prepared.tables
-        for producer in reversed(tables.topological):
-            if int(producer) not in self.groups:
-                continue
+        if not self.groups:
+            return
+        waited = np.zeros(len(tables.temp), dtype=bool)
+        waited[list(self.groups)] = True
+        for producer in tables.topological[waited[tables.topological]][::-1]:
             made = range(tables.output_pointer[producer], tables.output_pointer[producer + 1])
             if all(self._is_idle(o) for o in made):
                 for edge in self._edges_into(int(producer)):
