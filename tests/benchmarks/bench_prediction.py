@@ -1,8 +1,9 @@
 """How well the execution model predicts real steps: `make bench-prediction`.
 
 Trains docs/examples/train_digits.py on two local devices, asks the daemon for the learned planning problem, places it with several
-algorithms, has each placement run for some seconds (pinned: the guard keeps it whatever it costs) and prints its predicted and
-measured step times, with what crosses between the devices. Predictions are scaled by what one device measured.
+algorithms and the portfolio, has each strategy run for some seconds in its own order (pinned: the guard keeps it whatever it costs)
+and prints its predicted and measured step times, with what crosses between the devices. Predictions are scaled by what one device
+measured.
 """
 
 from __future__ import annotations
@@ -17,20 +18,27 @@ import subprocess
 import sys
 import tempfile
 import time
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 
-from stepd.core.placement import registry
-from stepd.core.planning import natural_priority
-from stepd.core.problem import Index, Problem
-from stepd.core.problem_format import parse_problem
-from stepd.core.simulator import simulate_placement
+from stepd.kernels import cache
+
+cache.use()
+
+from stepd.core.placement import registry  # noqa: E402
+from stepd.core.planning import natural_priority  # noqa: E402
+from stepd.core.problem import Index, Problem  # noqa: E402
+from stepd.core.problem_format import parse_problem  # noqa: E402
+from stepd.core.simulator import simulate_placement  # noqa: E402
+from stepd.core.strategy import Strategy  # noqa: E402
 
 ROOT = Path(__file__).resolve().parents[2]
 BIN = Path(sys.executable).parent
-ALGORITHMS = ("metis", "heft", "etf", "fastt-dpos", "linear-clustering")
+ALGORITHMS = ("metis", "heft", "etf", "fastt-dpos", "linear-clustering", "portfolio")
+PLAN_SECONDS = 10.0
 
 
 class Training:
@@ -69,12 +77,13 @@ class Training:
         self._until("the problem is known", lambda: self.stepctl("export-problem", "digits", "-o", str(path)).returncode == 0)
         return parse_problem(path.read_text())
 
-    def activate(self, problem: Problem, placement: Index) -> float:
-        """Has the placement in force; returns the moment when it was."""
+    def activate(self, problem: Problem, strategy: Strategy) -> float:
+        """Has the strategy in force, its order enforced by control edges; returns the moment when it was."""
         names = [device.name for device in problem.devices]
-        chosen = {op: names[k] for op, k in zip(problem.op_names, placement.tolist(), strict=True)}
+        chosen = {op: names[k] for op, k in zip(problem.op_names, strategy.placement.tolist(), strict=True)}
+        priority = dict(zip(problem.op_names, strategy.priority.tolist(), strict=True))
         path = self.folder / "strategy.json"
-        path.write_text(json.dumps({"devices": names, "placement": chosen}))
+        path.write_text(json.dumps({"devices": names, "placement": chosen, "priority": priority, "order": "control"}))
         switches = self.events("switch")
         answer = self.stepctl("activate", "digits", str(path), "--pin")
         if answer.returncode != 0:
@@ -101,18 +110,20 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=7.0, help="for each placement")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
-        steps = int(60 + (options.seconds + 2) * (len(ALGORITHMS) + 2) / 0.11)
+        steps = int(60 + PLAN_SECONDS / 0.05 + (options.seconds + 2) * (len(ALGORITHMS) + 2) / 0.11)
         training = Training(Path(folder), steps)
         try:
             problem = training.problem()
-            order = natural_priority(problem)
             worker = next(k for k, device in enumerate(problem.devices) if "task:0" in device.name)
             allowed = np.isfinite(problem.seconds)
-            placements = {"one device": np.where(allowed[:, worker], worker, allowed.argmax(axis=1)).astype(np.int32)}
-            placements |= {name: registry.plan(name, problem, registry.PlanOptions()).placement for name in ALGORITHMS}
+            alone = np.where(allowed[:, worker], worker, allowed.argmax(axis=1)).astype(np.int32)
+            strategies = {"one device": Strategy(problem.name, alone, natural_priority(problem), math.nan)}
+            with ThreadPoolExecutor(1) as pool:
+                settings = registry.PlanOptions(budget_seconds=PLAN_SECONDS, run_all=pool.map, clock=time.process_time)
+                strategies |= {name: registry.plan(name, problem, settings) for name in ALGORITHMS}
             marks = []
-            for name, placement in placements.items():
-                marks.append((name, training.activate(problem, placement)))
+            for name, strategy in strategies.items():
+                marks.append((name, training.activate(problem, strategy)))
                 time.sleep(options.seconds)
             marks.append(("", time.perf_counter()))
             training.script.wait()
@@ -121,20 +132,21 @@ def main() -> None:
             training.daemon.terminate()
             training.daemon.wait()
         run = json.loads((Path(folder) / "run.json").read_text())
-    show(problem, order, placements, marks, run)
+    show(problem, strategies, marks, run)
 
 
-def show(problem: Problem, order: Index, placements: dict[str, Index], marks: list[tuple[str, float]], run: dict) -> None:  # type: ignore[type-arg]
+def show(problem: Problem, strategies: dict[str, Strategy], marks: list[tuple[str, float]], run: dict) -> None:  # type: ignore[type-arg]
     plain = without_handling(problem)
     scale, misses = 0.0, []
     print(f"{'placement':18} {'sent':>5} {'MB':>6} {'measured ms':>12} {'predicted':>10} {'without handling':>17}")
     for (name, begin), (_, end) in itertools.pairwise(marks):
         seconds = [s for s, at in zip(run["seconds"], run["starts"], strict=True) if begin + 1.0 < at < end - 0.3]
         measured = statistics.median(seconds)
-        predicted = [simulate_placement(p, placements[name], order).step_seconds for p in (problem, plain)]
+        strategy = strategies[name]
+        predicted = [simulate_placement(p, strategy.placement, strategy.priority).step_seconds for p in (problem, plain)]
         scale = scale or measured / predicted[0]
         misses.append([math.log(scale * p / measured) for p in predicted])
-        count, size = crossing(problem, placements[name])
+        count, size = crossing(problem, strategy.placement)
         shown = [scale * p * 1e3 for p in predicted]
         print(f"{name:18} {count:5} {size:6.1f} {measured * 1e3:12.1f} {shown[0]:10.1f} {shown[1]:17.1f}")
     typical = [math.exp(math.sqrt(statistics.fmean(m[k] ** 2 for m in misses[1:]))) - 1 for k in (0, 1)]
