@@ -68,7 +68,7 @@ def test_a_full_session_is_restarted_and_its_random_streams_go_on(hooked: Any, r
 
 
 def test_a_full_session_is_compacted_on_what_is_in_force(hooked: Any, replies: Any, two_devices: Any, tmp_path: Any) -> None:
-    listener = hooked(copies=2, state_dir=tmp_path)
+    listener = hooked(copies=2, way=Way.IN_SESSION, state_dir=tmp_path)
     values, products = noisy_training()
     seen: list[list[bytes]] = []
     with tf.Session(config=two_devices) as session:
@@ -84,7 +84,7 @@ def test_a_full_session_is_compacted_on_what_is_in_force(hooked: Any, replies: A
         engine.request_compaction(late)
         while not late.came():
             seen.append(step(session, values))
-        assert late.wait().ok and late.wait().way is Way.RESTART and engine.raw is not raw
+        assert late.wait().ok and late.wait().way is Way.RESTART and engine.raw is not raw, late.wait().error
         assert (made, engine.switcher().made, engine.strategy_id) == (2, 1, "s1")
         seen += [step(session, values) for _ in range(3)]
     with tf.Graph().as_default(), tf.Session() as session:
