@@ -29,7 +29,7 @@ from stepd.kernels import cache
 cache.use()
 
 from stepd.core.placement import registry  # noqa: E402
-from stepd.core.planning import natural_priority  # noqa: E402
+from stepd.core.portfolio.start_order import natural_priority  # noqa: E402
 from stepd.core.problem import Index, Problem  # noqa: E402
 from stepd.core.problem_format import parse_problem  # noqa: E402
 from stepd.core.simulator import simulate_placement  # noqa: E402

@@ -9,6 +9,7 @@ import pytest
 
 from stepd.core import planning
 from stepd.core.assembly import UNLIMITED, SessionDevice, Situation, assemble
+from stepd.core.calibration import Measured
 from stepd.core.cost.models import CostModels
 from stepd.core.cost.observation import DeviceObservation, StepObservation, Transfer
 from stepd.core.errors import ProblemError
@@ -97,8 +98,8 @@ def test_a_step_of_another_graph_is_an_error() -> None:
         assemble(situation(outputs=("nothing",)))
 
 
-def measured(name: str, seconds: float, moved: tuple[str, ...] = (), **facts) -> planning.Measured:
-    return planning.Measured(name, {**dict.fromkeys(SECONDS, D0), **dict.fromkeys(moved, D1)}, {}, seconds, **facts)
+def measured(name: str, seconds: float, moved: tuple[str, ...] = (), **facts) -> Measured:
+    return Measured(name, {**dict.fromkeys(SECONDS, D0), **dict.fromkeys(moved, D1)}, {}, seconds, **facts)
 
 
 def test_predictions_are_corrected_by_what_is_in_force() -> None:

@@ -8,9 +8,10 @@ from collections.abc import Callable
 import pytest
 
 from stepd.hook.clock import SessionClock
-from stepd.hook.director import Director, Outcome, Phase, TrialVerdict
+from stepd.hook.director import Director, Phase
 from stepd.hook.model import LiveStrategy, SwitchOutcome, Way
 from stepd.hook.sampling import Budget
+from stepd.hook.trial import Outcome, TrialVerdict
 
 
 class Trial:

@@ -6,9 +6,9 @@ from collections.abc import Iterable
 
 from google.protobuf.message import DecodeError
 
-from stepd.hook.director import Outcome, TrialVerdict
 from stepd.hook.model import GraphDescription, LiveStrategy, Order, SessionDevice, Split, SwitchOutcome, Way
 from stepd.hook.ports import StepKind
+from stepd.hook.trial import Outcome, TrialVerdict
 from stepd.v1 import profile_pb2, runtime_pb2, strategy_pb2
 
 LARGE_NODE_BYTES = 1024

@@ -13,47 +13,22 @@ from __future__ import annotations
 import enum
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
-from statistics import median
+from dataclasses import replace
 from typing import Protocol
 
 from stepd.hook import guard
 from stepd.hook.clock import KindClock, SessionClock
-from stepd.hook.guard import Decision, Judgement, Samples
+from stepd.hook.guard import Decision
 from stepd.hook.log import logger
 from stepd.hook.model import LiveStrategy, SwitchOutcome, Way
 from stepd.hook.ports import EnginePort
 from stepd.hook.sampling import Budget
+from stepd.hook.trial import Outcome, Trial, TrialVerdict, recent_steps
 
 PATIENCE_SECONDS = 60.0  # how long a planner's strategy may wait for the budget
 COMPARISON_STEPS = 10  # fresh steps of the old strategy in A/B/A/B
-BASELINE_WINDOW = 40  # latest steps of the old strategy that a trial is compared with
 ROUNDS = 2
 RETRY_SECONDS = 5.0
-
-
-class Outcome(enum.Enum):
-    """How a trial ended; the wire's Verdict.Outcome by name."""
-
-    KEPT = "kept"
-    ROLLED_BACK = "rolled back"
-    FAILED = "failed"
-    ABANDONED = "abandoned"
-
-
-@dataclass(frozen=True)
-class TrialVerdict:
-    """The end of one trial. Seconds are medians of plain steps of kind `kind`; 0.0: not measured."""
-
-    strategy_id: str
-    kind: str
-    outcome: Outcome
-    reason: str
-    before_seconds: float = 0.0
-    after_seconds: float = 0.0
-    p_value: float = 1.0
-    before_steps: int = 0
-    after_steps: int = 0
 
 
 class Listener(Protocol):
@@ -75,22 +50,6 @@ class Phase(enum.Enum):
     FORWARD = "forward"
 
 
-@dataclass
-class _Trial:
-    strategy: LiveStrategy
-    way: Way
-    asked_at: float
-    main: str = ""
-    before: dict[str, tuple[float, ...]] = field(default_factory=dict)
-    after: dict[str, tuple[float, ...]] = field(default_factory=dict)
-    shares: dict[str, float] = field(default_factory=dict)
-    measured_at: float = 0.0  # when `before` was taken
-    next_look: int = 0
-    judgement: Judgement | None = None
-    compare: bool = False
-    rounds: int = 1
-
-
 class Director:
     """See the module. `post` runs a function on the observer's thread soon."""
 
@@ -109,8 +68,8 @@ class Director:
         self._min_gain = min_gain
         self._listener = listener
         self._post = post
-        self._waiting: _Trial | None = None
-        self._trial: _Trial | None = None
+        self._waiting: Trial | None = None
+        self._trial: Trial | None = None
         self._retry_at = 0.0
         self.phase = Phase.IDLE
         self.incumbent: LiveStrategy | None = None  # None: the program's own placement
@@ -135,7 +94,7 @@ class Director:
             return
         if self._waiting is not None:
             self._refuse(self._waiting.strategy, Outcome.ABANDONED, "another strategy was asked for")
-        self._waiting = _Trial(strategy, way, _now())
+        self._waiting = Trial(strategy, way, _now())
         self.tick(_now())
 
     def roll_back(self, reason: str) -> None:
@@ -207,7 +166,7 @@ class Director:
         elif self.phase is Phase.COMPARING and self._trial is not None:
             self._compare(self._trial)
 
-    def _begin(self, trial: _Trial, now: float) -> None:
+    def _begin(self, trial: Trial, now: float) -> None:
         pinned = trial.strategy.pin
         if not pinned:
             main = self._clocks.main_kind()
@@ -224,7 +183,7 @@ class Director:
                 return
             trial.main = main.kind.id
         if self._engine.strategy_id == (self.incumbent.id if self.incumbent else ""):
-            trial.before = self._recent(self._engine.strategy_id)
+            trial.before = recent_steps(self._clocks, self._engine.strategy_id)
         trial.shares = self._clocks.shares()
         trial.measured_at = now
         trial.next_look = guard.CHECKPOINTS[0]
@@ -248,14 +207,14 @@ class Director:
         else:
             self.phase = Phase.VERIFYING
 
-    def _verify(self, trial: _Trial, now: float) -> None:
-        self._collect(trial)
+    def _verify(self, trial: Trial, now: float) -> None:
+        trial.collect(self._clocks)
         steps = len(trial.after.get(trial.main, ()))
         if steps < trial.next_look:
             return
-        loss = self._loss(trial)
+        loss = trial.loss()
         last = steps >= guard.CHECKPOINTS[-1] or (steps >= guard.CHECKPOINTS[1] and loss > self._budget.capacity)
-        judgement = guard.judge(self._samples(trial), trial.main, self._min_gain, last)
+        judgement = guard.judge(trial.samples(), trial.main, self._min_gain, last)
         if judgement.decision is Decision.CONTINUE:
             trial.next_look = next((look for look in guard.CHECKPOINTS if look > steps), steps + 1)
             return
@@ -307,15 +266,15 @@ class Director:
         if self._waiting is None and self._budget.left() > 0.0:
             self._engine.request_compaction(self._answer(lambda outcome: self._budget.spend(outcome.wait_seconds)))
 
-    def _compare(self, trial: _Trial) -> None:
+    def _compare(self, trial: Trial) -> None:
         """The trial's steps against fresh ones of the old strategy: when those are slower, the machine itself was noisy, and the
         trial gets a second round against them. Each round compares steps that are neighbours in time (A/B/A/B)."""
         clock = self._clocks.kinds[trial.main]
         if clock.strategy_id != self._engine.strategy_id or len(clock.recent) < COMPARISON_STEPS:
             return
-        trial.before = self._recent(self._engine.strategy_id)
+        trial.before = recent_steps(self._clocks, self._engine.strategy_id)
         trial.measured_at = _now()
-        samples = self._samples(trial)
+        samples = trial.samples()
         if guard.deserves_another_round(samples, trial.main, self._min_gain):
             self.phase = Phase.FORWARD
             self.lost.pop(trial.strategy.id, None)
@@ -341,55 +300,20 @@ class Director:
         self._trial, self.phase = None, Phase.IDLE
         self._end(trial, Outcome.FAILED, outcome.error)
 
-    def _keep(self, trial: _Trial, reason: str) -> None:
+    def _keep(self, trial: Trial, reason: str) -> None:
         self.incumbent, self._trial, self.phase = trial.strategy, None, Phase.IDLE
         self._end(trial, Outcome.KEPT, reason)
         self._tidy()
 
-    def _cut_short(self, trial: _Trial, reason: str) -> None:
+    def _cut_short(self, trial: Trial, reason: str) -> None:
         if trial.judgement is not None and trial.judgement.decision is Decision.ROLL_BACK:
             self._end(trial, Outcome.ROLLED_BACK, trial.judgement.reason)
         else:
-            self._collect(trial)
+            trial.collect(self._clocks)
             self._end(trial, Outcome.ABANDONED, reason)
 
-    # -- measurements -------------------------------------------------------------------------------------------------
-
-    def _recent(self, strategy_id: str) -> dict[str, tuple[float, ...]]:
-        return {
-            name: tuple(clock.recent)[-BASELINE_WINDOW:]
-            for name, clock in list(self._clocks.kinds.items())
-            if clock.strategy_id == strategy_id
-        }
-
-    def _collect(self, trial: _Trial) -> None:
-        for name, clock in list(self._clocks.kinds.items()):
-            if clock.strategy_id == trial.strategy.id:
-                trial.after[name] = tuple(clock.recent)
-
-    def _samples(self, trial: _Trial) -> dict[str, Samples]:
-        names = set(trial.before) & set(trial.after) | {trial.main}
-        return {name: Samples(trial.before.get(name, ()), trial.after.get(name, ()), trial.shares.get(name, 0.0)) for name in names}
-
-    def _loss(self, trial: _Trial) -> float:
-        """Seconds that the trial's steps took beyond what they would have taken on the old strategy."""
-        return sum(
-            sum(samples.after) * (1.0 - 1.0 / samples.ratio) for samples in self._samples(trial).values() if samples.ratio > 1.0
-        )
-
-    def _end(self, trial: _Trial, outcome: Outcome, reason: str) -> None:
-        samples = self._samples(trial).get(trial.main, Samples((), ()))
-        verdict = TrialVerdict(
-            strategy_id=trial.strategy.id,
-            kind=trial.main,
-            outcome=outcome,
-            reason=reason,
-            before_seconds=_median(samples.before),
-            after_seconds=_median(samples.after),
-            p_value=trial.judgement.p_value if trial.judgement else 1.0,
-            before_steps=len(samples.before),
-            after_steps=len(samples.after),
-        )
+    def _end(self, trial: Trial, outcome: Outcome, reason: str) -> None:
+        verdict = trial.verdict(outcome, reason)
         logger.info("%s: %s (%s)", verdict.strategy_id, outcome.value, reason)
         self._listener.trial_ended(self._engine, verdict)
 
@@ -406,10 +330,6 @@ class Director:
             return False
         steps = len(clock.recent)
         return steps >= trial.next_look if self.phase is Phase.VERIFYING else steps >= COMPARISON_STEPS
-
-
-def _median(values: tuple[float, ...]) -> float:
-    return median(values) if values else 0.0
 
 
 def _now() -> float:

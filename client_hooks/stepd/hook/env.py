@@ -9,11 +9,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
 from typing import Literal
 
+from stepd.hook import env_values
 from stepd.hook.model import Order, Way
 
 PREFIX = "STEPD_"
-_TRUE = frozenset({"1", "true", "yes", "on"})
-_FALSE = frozenset({"0", "false", "no", "off", ""})
 
 
 class SettingsError(ValueError):
@@ -62,68 +61,13 @@ class Variable:
     internal: bool = False
 
 
-def _flag(text: str) -> bool:
-    if text.lower() in _TRUE:
-        return True
-    if text.lower() in _FALSE:
-        return False
-    raise ValueError("1 or 0")
-
-
-def _choice(*names: str) -> Callable[[str], str]:
-    def parse(text: str) -> str:
-        if text.lower() not in names:
-            raise ValueError("one of " + ", ".join(names))
-        return text.lower()
-
-    return parse
-
-
-def _fraction(low: float, high: float) -> Callable[[str], float]:
-    takes = f"a number from {low:g} to {high:g}"
-
-    def parse(text: str) -> float:
-        try:
-            value = float(text)
-        except ValueError:
-            raise ValueError(takes) from None
-        if not low <= value <= high:
-            raise ValueError(takes)
-        return value
-
-    return parse
-
-
-def _count(low: int, high: int) -> Callable[[str], int]:
-    takes = f"a whole number from {low} to {high}"
-
-    def parse(text: str) -> int:
-        if not text.isdecimal() or not low <= int(text) <= high:
-            raise ValueError(takes)
-        return int(text)
-
-    return parse
-
-
-def _way(text: str) -> Way:
-    return Way(_choice(*(way.value for way in Way))(text))
-
-
-def _order(text: str) -> Order:
-    return Order(_choice(*(order.value for order in Order))(text))
-
-
-def _profile(text: str) -> str:
-    return _choice("auto", "off", "always")("always" if text.lower() == "every" else text)
-
-
 VARIABLES: tuple[Variable, ...] = (
     Variable(
         "STEPD_ENABLE",
         "enable",
         "flag",
         "Install the hook in this process. Without it nothing of stepd is imported.",
-        _flag,
+        env_values.flag,
     ),
     Variable(
         "STEPD_SOCKET",
@@ -139,7 +83,7 @@ VARIABLES: tuple[Variable, ...] = (
         "daemon",
         "flag",
         "0: never talk to a daemon. The hook then only switches when told to by STEPD_CHAOS.",
-        _flag,
+        env_values.flag,
     ),
     Variable(
         "STEPD_JOB_NAME",
@@ -161,21 +105,21 @@ VARIABLES: tuple[Variable, ...] = (
         "log_level",
         "debug, info, warning or error",
         "Least level that is written to STEPD_LOG.",
-        _choice("debug", "info", "warning", "error"),
+        env_values.choice("debug", "info", "warning", "error"),
     ),
     Variable(
         "STEPD_WAY",
         "way",
         "auto, in-session or restart",
         "How sessions are switched, whatever the strategy asks for.",
-        _way,
+        env_values.way,
     ),
     Variable(
         "STEPD_ORDER",
         "order",
         "auto, native, control or none",
         "How execution order is enforced, whatever the strategy asks for.",
-        _order,
+        env_values.order,
     ),
     Variable(
         "STEPD_SPLITS",
@@ -183,7 +127,7 @@ VARIABLES: tuple[Variable, ...] = (
         "0 or 1",
         "1: planners may split ops over devices (docs/splits.md). Sums are then added in another order, so that values differ in "
         "their last bits. 0: every value keeps its bits.",
-        _flag,
+        env_values.flag,
     ),
     Variable(
         "STEPD_USER_DEVICES",
@@ -191,21 +135,21 @@ VARIABLES: tuple[Variable, ...] = (
         "free, keep or override",
         "What `tf.device` in the program means to placement. free: job, task and device type are kept, the index is free. keep: "
         "exactly that device. override: ignored.",
-        _choice("free", "keep", "override"),
+        env_values.choice("free", "keep", "override"),
     ),
     Variable(
         "STEPD_MAX_COPIES",
         "max_copies",
         "number",
         "Rewritten copies of the graph that may live in a session before it is compacted by a restart.",
-        _count(1, 1000),
+        env_values.count(1, 1000),
     ),
     Variable(
         "STEPD_GATE_SECONDS",
         "gate_seconds",
         "seconds",
         "How long a switch waits for runs in flight to end before it gives up.",
-        _fraction(0.0, 3600.0),
+        env_values.fraction(0.0, 3600.0),
     ),
     Variable(
         "STEPD_CHECKPOINT_DIR",
@@ -219,21 +163,21 @@ VARIABLES: tuple[Variable, ...] = (
         "profile",
         "auto, off or always",
         "auto: steps are traced within the budget. off: never. always: every step (slow; to look for faults).",
-        _profile,
+        env_values.profile,
     ),
     Variable(
         "STEPD_OVERHEAD_BUDGET",
         "overhead_budget",
         "fraction",
         "Share of wall time that profiling and trials of strategies may cost, over any hour.",
-        _fraction(0.0, 1.0),
+        env_values.fraction(0.0, 1.0),
     ),
     Variable(
         "STEPD_MIN_GAIN",
         "min_gain",
         "fraction",
         "A new strategy is kept only when steps became faster by at least this share.",
-        _fraction(0.0, 0.9),
+        env_values.fraction(0.0, 0.9),
     ),
     Variable(
         "STEPD_CHAOS",
@@ -277,7 +221,7 @@ _SECRET = frozenset({"token"})
 
 def enabled(environ: Mapping[str, str]) -> bool:
     """True when STEPD_ENABLE asks for the hook. A value that is neither yes nor no counts as yes: `read` then complains."""
-    return environ.get("STEPD_ENABLE", "").lower() not in _FALSE
+    return environ.get("STEPD_ENABLE", "").lower() not in env_values.NO
 
 
 def read(environ: Mapping[str, str]) -> Settings:

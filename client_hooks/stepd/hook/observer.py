@@ -18,13 +18,13 @@ from stepd.hook import convert, identity
 from stepd.hook.address import places
 from stepd.hook.channel import Channel
 from stepd.hook.compat import Compatibility
-from stepd.hook.director import Outcome, TrialVerdict
 from stepd.hook.env import Settings
 from stepd.hook.log import logger
 from stepd.hook.model import SwitchOutcome
 from stepd.hook.ports import EnginePort, RunRecord, StepKind
 from stepd.hook.report import Report
 from stepd.hook.sampling import Budget
+from stepd.hook.trial import Outcome, TrialVerdict
 from stepd.hook.watch import SessionWatch
 from stepd.v1 import runtime_pb2
 

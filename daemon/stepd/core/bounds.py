@@ -118,7 +118,8 @@ def memory_bound(prepared: Prepared) -> float:
     light = np.ones(len(resident), dtype=bool)
     light[heavy] = False
     patterns, amount = _patterns(prepared.group_seconds[light])
-    seconds = np.concatenate([prepared.group_seconds[heavy], patterns * amount[:, None]])
+    shared = np.where(np.isfinite(patterns), patterns, 0.0) * amount[:, None]  # an amount of 0 times inf is nan
+    seconds = np.concatenate([prepared.group_seconds[heavy], np.where(np.isfinite(patterns), shared, np.inf)])
     nbytes = np.concatenate([resident[heavy], np.zeros(len(patterns))])
     weight, price = _dual_prices(seconds, nbytes, memory)
     if not weight.sum() > 0:

@@ -21,10 +21,11 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from stepd.core.assembly import SessionDevice, Situation, SplitOffer
+from stepd.core.calibration import Measured
 from stepd.core.cost.models import CostModels
 from stepd.core.errors import StepdError
 from stepd.core.placement import registry
-from stepd.core.planning import Measured, Report, Search, begin, run, single_ops_split
+from stepd.core.planning import Report, Search, begin, run, single_ops_split
 from stepd.core.portfolio import planner as portfolio
 from stepd.core.portfolio.start_order import natural_priority
 from stepd.core.problem import Problem

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import threading
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -10,7 +11,7 @@ import pytest
 
 tf = pytest.importorskip("tensorflow.compat.v1")
 
-from stepd.hook.engine import install  # noqa: E402
+from stepd.hook.engine import install, session_engine  # noqa: E402
 from stepd.hook.engine.settings import EngineSettings  # noqa: E402
 
 
@@ -69,8 +70,10 @@ class Reply:
 
 
 @pytest.fixture
-def hooked() -> Iterator[Callable[..., Listener]]:
+def hooked(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Listener]]:
     """Install the engine for one test: `listener = hooked(chaos=..., way=...)`."""
+    # Chaos draws by the session's number: what a test sees must not hang on how many sessions ran before it.
+    monkeypatch.setattr(session_engine, "_numbers", itertools.count(1))
     removals: list[Callable[[], None]] = []
 
     def start(**settings: Any) -> Listener:
