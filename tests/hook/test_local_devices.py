@@ -29,6 +29,13 @@ def test_without_the_launcher_there_is_no_cluster(monkeypatch: pytest.MonkeyPatc
             "while calling /tensorflow.WorkerService/RecvTensor:\n:UNKNOWN:Error {grpc_status:3}\n\t [[bad_S27]]",
             "indices = 7\n\t [[{{node bad}}]]",
         ),
+        (
+            "\n=====================\nINVALID_ARGUMENT: From /job:localhost/replica:0/task:2:\nindices = 7\n\t [[{{node bad}}]]\n"
+            "Additional GRPC error information from remote target /job:localhost/task:0 while calling /tensorflow.WorkerService/"
+            "RecvTensor:\n:UNKNOWN:Error {grpc_status:3}\n\t [[bad_S23]]\nINVALID_ARGUMENT: From /job:localhost/replica:0/task:0:\n"
+            "indices = 7\n\t [[{{node bad}}]]\n=====================\n",
+            "indices = 7\n\t [[{{node bad}}]]",
+        ),
         ("the user's own text: From /job:ps/task:1:\n", "the user's own text: From /job:ps/task:1:\n"),
     ],
 )

@@ -59,6 +59,9 @@ TRAINER_OPS = frozenset(
 # What a step over several processes adds to an error: who says so, and what gRPC thinks of it (to the end of the text).
 _GRPC_DETAILS = re.compile(r"\nAdditional GRPC error information from remote target .*\Z", re.DOTALL)
 _FROM_TASK = re.compile(rf"^From /job:{JOB}/replica:\d+/task:\d+:\n", re.MULTILINE)
+# One error that reached the master from several tasks, told once for each between two lines.
+_SEVERAL = re.compile(r"\A\n=+\n(.*)\n=+\n\Z", re.DOTALL)
+_EACH = re.compile(rf"^[A-Z_]+: (?=From /job:{JOB}/)", re.MULTILINE)
 
 
 def device_name(task: int) -> str:
@@ -90,7 +93,11 @@ class LocalCluster:
 
     @staticmethod
     def plain_error_text(text: str) -> str:
-        """An error message as a plain session words it: without the task that it comes from and without gRPC's own details."""
+        """An error message as a plain session words it: once, without the task that it comes from and without details of gRPC."""
+        if several := _SEVERAL.match(text):
+            told = [part for part in _EACH.split(several[1]) if part] or [text]
+            at_home = (part for part in told if not _GRPC_DETAILS.search(part))
+            text = next(at_home, told[0]).removesuffix("\n")
         return _GRPC_DETAILS.sub("", _FROM_TASK.sub("", text))
 
 
