@@ -11,10 +11,10 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-import grpc
 import pytest
+from served import ServedDaemon
 
-from stepd.v1 import operator_pb2, operator_pb2_grpc, runtime_pb2
+from stepd.v1 import operator_pb2, runtime_pb2
 
 SECONDS = 120.0
 
@@ -56,35 +56,8 @@ def eventually(what: str, check: Callable[[], Any]) -> Any:
     raise AssertionError(f"{what}: not within {SECONDS} s")
 
 
-class Daemon:
-    """`stepd serve` on a private socket; the state folder survives restarts."""
-
-    def __init__(self, folder: Path) -> None:
-        self.socket = folder / "stepd.sock"
-        self._folder = folder
-        self._process: subprocess.Popen[bytes] | None = None
-
-    def start(self) -> None:
-        command = [sys.executable, "-m", "stepd.daemon.main", "serve", "--socket", str(self.socket)]
-        command += ["--state-dir", str(self._folder / "state"), "--set", "planner=false"]
-        with (self._folder / "daemon.log").open("ab") as log:
-            self._process = subprocess.Popen(command, stdout=log, stderr=log)
-
-    def kill(self) -> None:
-        if self._process is not None:
-            self._process.kill()
-            self._process.wait()
-            self._process = None
-
-    def ask(self, method: str, request: Any) -> Any:
-        """The answer of an operator call; None while the daemon cannot be reached or says "not yet"."""
-        with grpc.insecure_channel(f"unix:{self.socket}", [("grpc.default_authority", "stepd")]) as channel:
-            try:
-                return getattr(operator_pb2_grpc.OperatorStub(channel), method)(request, timeout=20, wait_for_ready=False)
-            except grpc.RpcError as error:
-                if error.code() in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.FAILED_PRECONDITION):
-                    return None
-                raise
+class Daemon(ServedDaemon):
+    """Seen as the tests here see it: one job, one session."""
 
     def session(self) -> Any:
         """The first session of the only attached job, once it has run steps."""

@@ -14,10 +14,10 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-import grpc
 import pytest
+from served import ServedDaemon
 
-from stepd.v1 import operator_pb2, operator_pb2_grpc
+from stepd.v1 import operator_pb2
 
 SECONDS = 150.0
 
@@ -55,26 +55,8 @@ with v1.Session() as session:
 """
 
 
-class Daemon:
-    """`stepd serve` on a private socket."""
-
-    def __init__(self, folder: Path) -> None:
-        self.socket = folder / "stepd.sock"
-        command = [sys.executable, "-m", "stepd.daemon.main", "serve", "--socket", str(self.socket), "--state-dir", str(folder)]
-        command += ["--set", "planner=false"]
-        self._log = folder / "daemon.log"
-        with self._log.open("wb") as log:
-            self.process = subprocess.Popen(command, stdout=log, stderr=log)
-
-    def ask(self, method: str, request: Any) -> Any:
-        """The answer of an operator call; None while the daemon says "not yet"."""
-        with grpc.insecure_channel(f"unix:{self.socket}", [("grpc.default_authority", "stepd")]) as channel:
-            try:
-                return getattr(operator_pb2_grpc.OperatorStub(channel), method)(request, timeout=20, wait_for_ready=False)
-            except grpc.RpcError as error:
-                if error.code() in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.FAILED_PRECONDITION):
-                    return None
-                raise
+class Daemon(ServedDaemon):
+    """Seen as the test here sees it: a job and its ops in parts."""
 
     def job(self) -> str:
         """The id of the job, once its session has run steps."""
@@ -95,15 +77,15 @@ class Daemon:
             if value:
                 return value
             time.sleep(0.05)
-        raise AssertionError(f"{what}: not within {SECONDS} s; {self._log.read_text()[-3000:]}")
+        raise AssertionError(f"{what}: not within {SECONDS} s; {(self._folder / 'daemon.log').read_text()[-3000:]}")
 
 
 @pytest.fixture
 def daemon(tmp_path: Path) -> Iterator[Daemon]:
     made = Daemon(tmp_path)
+    made.start()
     yield made
-    made.process.kill()
-    made.process.wait()
+    made.kill()
 
 
 @pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="two local devices need two cores")

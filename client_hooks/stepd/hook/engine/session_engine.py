@@ -143,8 +143,15 @@ class SessionEngine:
         mapped = {route.feeds[t]: value for t, value in feeds.items()}
         return capi.run_session(self.raw, options, mapped, route.fetches, route.targets, metadata)
 
-    def guarded(self, kind: Kind, call: Callable[[Route | None], Any], metadata: Any = None, traced: Traced | None = None,
-                feeds: Any = None, options: Any = None) -> Any:  # fmt: skip
+    def guarded(
+        self,
+        kind: Kind,
+        call: Callable[[Route | None], Any],
+        metadata: Any = None,
+        traced: Traced | None = None,
+        feeds: Any = None,
+        options: Any = None,
+    ) -> Any:
         """Run `call` with the kind's route, as one run in flight that the observer hears of."""
         begin = _clock()
         switched = self.chaos is not None and chaos_switches.switch(self, self.chaos, kind)
@@ -169,8 +176,20 @@ class SessionEngine:
                 first, kind.ran_on = kind.ran_on != strategy, strategy
                 recorded = self.told.trace(traced)
                 batch = _batch(feeds) if recorded is not None else ()
-                self.told.run_finished(RunRecord(kind.step, strategy, begin, kind.seconds, recorded is not None, recorded,
-                                                 switched or kind.waited, first, error, batch))  # fmt: skip
+                self.told.run_finished(
+                    RunRecord(
+                        kind.step,
+                        strategy,
+                        begin,
+                        kind.seconds,
+                        recorded is not None,
+                        recorded,
+                        switched or kind.waited,
+                        first,
+                        error,
+                        batch,
+                    )
+                )
         if isinstance(owed, Delivery):
             owed.deliver(options, begin)
         return result
