@@ -3,22 +3,36 @@
 from __future__ import annotations
 
 import json
+import pkgutil
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 from typer.main import get_command
 from typer.testing import CliRunner
 
-from stepd.cli.commands import ALL
+from stepd.cli import commands
+from stepd.cli.commands import MODULES, OFFLINE
 from stepd.cli.main import app
 
 GUIDE = Path(__file__).parents[2] / "docs" / "operator.md"
-COMMANDS = get_command(app).commands
+COMMANDS = {name: get_command(app).get_command(None, name) for name in MODULES}
 
 
 def test_every_module_adds_a_command() -> None:
-    assert len(COMMANDS) >= len(ALL)
+    assert {module.name for module in pkgutil.iter_modules(commands.__path__)} == {*MODULES.values()}
+    assert all(COMMANDS.values())
+
+
+def test_what_only_talks_to_a_daemon_imports_no_compiler() -> None:
+    """A health check runs every few seconds beside a training job."""
+    modules = sorted({*MODULES.values()} - OFFLINE)
+    program = f"from stepd.cli.lazy import _commands_of; import sys; [_commands_of(m) for m in {modules}]; print(*sys.modules)"
+    loaded = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout.split()
+    assert "grpc" in loaded
+    assert not {"numba", "scipy", "numpy", "sklearn", "stepd.core.placement"} & {*loaded}
 
 
 @pytest.mark.parametrize("name", sorted(COMMANDS))

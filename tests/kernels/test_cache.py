@@ -47,7 +47,7 @@ def test_folders_without_use_are_removed(tmp_path: Path) -> None:
 
 
 def test_stepctl_keeps_kernels_in_the_folder_of_its_sources(tmp_path: Path) -> None:
-    program = "import stepd.cli.main, numba; print(numba.config.CACHE_DIR)"
+    program = "from stepd.cli.lazy import _commands_of; _commands_of('plan'); import numba; print(numba.config.CACHE_DIR)"
     environ = {**os.environ, cache.VARIABLE: str(tmp_path)}
     shown = subprocess.run([sys.executable, "-c", program], env=environ, capture_output=True, text=True, check=True).stdout
     assert shown.strip() == cache.environment(tmp_path, {})[cache.VARIABLE]

@@ -1,4 +1,4 @@
-"""stepctl: what operators type. Wires the commands, one module each; turns errors into exit codes."""
+"""stepctl: what operators type. Says where the daemon is; turns errors into exit codes. The commands: stepd.cli.commands."""
 
 from __future__ import annotations
 
@@ -9,14 +9,12 @@ from typing import Annotated
 import typer
 
 from stepd.cli.exits import CommandError
+from stepd.cli.lazy import LazyGroup
 from stepd.cli.options import make_target
 from stepd.core.errors import StepdError
-from stepd.kernels import cache
-
-cache.use()  # before the commands: they import numba, which reads the environment then
-from stepd.cli.commands import ALL  # noqa: E402
 
 app = typer.Typer(
+    cls=LazyGroup,
     help="Look at and steer jobs under stepd; plan and simulate offline.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
@@ -35,10 +33,6 @@ def root(
 ) -> None:
     """Where the daemon is."""
     context.obj = make_target(socket, host, token, ca, cert, key)
-
-
-for module in ALL:
-    module.register(app)
 
 
 def main() -> None:
