@@ -4,10 +4,10 @@ Runs docs/examples/train_digits.py, which knows nothing of stepd, on two local d
 
 1. plainly, on one of the two devices (the faster of a worker and a session in the program's own process);
 2. placed by hand on both;
-3. under stepd on both, switched in the session, then once more, switched by checkpoint and restart.
+3. under stepd on both, switched in the session, and once more, switched by checkpoint and restart.
 
-Two rounds, so that no run has the machine's best minute for itself. Every loss of every step is compared with the plain run's.
-Ends with a table and OUT/summary.json.
+Each job under stepd first runs alone until its strategy has settled. Then all jobs take turns of some steps, so that none has the
+machine's best minute for itself. Every loss of every step is compared with the plain run's. Ends with a table and OUT/summary.json.
 """
 
 from __future__ import annotations
@@ -22,89 +22,40 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
-from dataclasses import dataclass, field
 from pathlib import Path
 
 from rich.console import Console
 from rich.table import Table
+from turns import Job, by_turns
 
 HERE = Path(__file__).parent
 SCRIPT = HERE / "train_digits.py"
 BIN = Path(sys.executable).parent
-WARM_UP = 10  # steps that build executors and fill caches
-SETTLED = 60  # the last steps of a run under stepd: its strategy is in force
+WARM_UP = 20  # steps that build executors and fill caches
+TURN = 20  # steps
+COMPARED = 100  # steps of each job, by turns
 console = Console(highlight=False)
 
 
-@dataclass(frozen=True)
-class Run:
-    """What one run of the script measured. `seconds` and `losses`: one a step."""
-
-    seconds: list[float]
-    losses: list[float]
-    events: list[dict] = field(default_factory=list)
-
-    @property
-    def step_seconds(self) -> float:
-        return statistics.median(self.seconds[WARM_UP:])
-
-    @property
-    def settled_seconds(self) -> float:
-        return statistics.median(self.seconds[-SETTLED:])
-
-
-def train(
+def start(
     out: Path,
     name: str,
     *,
     steps: int,
     options: list[str],
+    others: list[subprocess.Popen[bytes]],
     prefix: tuple[str, ...] = (),
     environ: dict[str, str] | None = None,
     core: int | None = None,
-) -> Run:
-    """Run the script once in a process of its own; shows its progress."""
+) -> Job:
+    """Start the script in a process of its own."""
     result, report = out / f"{name}.json", out / f"{name}-events.jsonl"
     command = [*prefix, sys.executable, str(SCRIPT), "--steps", str(steps), "--out", str(result), *options]
-    console.print(f"[bold]{name}[/bold]: {steps} steps")
     pin = None if core is None else (lambda: os.sched_setaffinity(0, {core}))
-    process = subprocess.Popen(
+    script = subprocess.Popen(
         command, env=os.environ | (environ or {}) | {"STEPD_REPORT": str(report)}, stderr=subprocess.PIPE, text=True, preexec_fn=pin
     )
-    assert process.stderr is not None
-    shown, tail = 0, []
-    for line in process.stderr:
-        tail = [*tail[-20:], line]
-        if line.startswith("step "):
-            console.print("  " + line.rstrip())
-        shown = show_events(report, shown)
-    if process.wait() != 0:
-        raise SystemExit(f"demo: {name} failed with status {process.returncode}:\n" + "".join(tail))
-    show_events(report, shown)
-    measured = json.loads(result.read_text())
-    return Run(measured["seconds"], measured["losses"], read_events(report))
-
-
-def read_events(report: Path) -> list[dict]:
-    if not report.exists():
-        return []
-    return [json.loads(line) for line in report.read_text().splitlines() if line.endswith("}")]
-
-
-def show_events(report: Path, shown: int) -> int:
-    """Print switches and verdicts that are new since `shown` events; returns how many there are now."""
-    events = read_events(report)
-    for event in events[shown:]:
-        if event["event"] == "switch":
-            what = "back to the program's own placement" if event["rollback"] else f"strategy {event['strategy_id'][:8]}"
-            outcome = "" if event["ok"] else f" FAILED: {event['error']}"
-            console.print(
-                f"  [cyan]switch[/cyan] ({event['way']}): {what}, the step waited {event['wait_seconds'] * 1000:.0f} ms{outcome}"
-            )
-        elif event["event"] == "verdict":
-            console.print(f"  [cyan]verdict[/cyan]: {event['outcome']}: {event['reason']}")
-    return len(events)
+    return Job(name, script, result, report, others, lambda line: console.print(f"  {line}"))
 
 
 def free_port() -> int:
@@ -113,78 +64,75 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
-@contextlib.contextmanager
-def two_workers(cores: list[int]) -> Iterator[str]:
-    """Two plain TensorFlow servers, pinned like stepd's local devices; yields the first one's target."""
+def two_workers(cores: list[int], processes: contextlib.ExitStack) -> tuple[str, list[subprocess.Popen[bytes]]]:
+    """Two plain TensorFlow servers, pinned like stepd's local devices: (the first one's target, their processes)."""
     ports = [free_port(), free_port()]
-    workers = [
-        subprocess.Popen(
-            [sys.executable, str(HERE / "tensorflow_worker.py"), str(cores[task]), str(task), ",".join(map(str, ports))],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-        )
-        for task in range(2)
-    ]
-    try:
-        for worker in workers:
-            assert worker.stdout is not None
-            if worker.stdout.readline() != b"ready\n":
-                raise SystemExit("demo: a TensorFlow server did not start")
-        yield f"grpc://localhost:{ports[0]}"
-    finally:
-        for worker in workers:
-            worker.kill()
-            worker.wait()
+    workers = []
+    for task in range(2):
+        command = [sys.executable, str(HERE / "tensorflow_worker.py"), str(cores[task]), str(task), ",".join(map(str, ports))]
+        workers.append(subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL))
+        processes.callback(workers[-1].kill)
+    for worker in workers:
+        assert worker.stdout is not None
+        if worker.stdout.readline() != b"ready\n":
+            raise SystemExit("demo: a TensorFlow server did not start")
+    return f"grpc://localhost:{ports[0]}", workers
 
 
-@contextlib.contextmanager
-def daemon(out: Path) -> Iterator[Path]:
-    """`stepd serve` with its state under `out`; yields its socket."""
-    path = Path(f"/tmp/stepd-demo-{os.getpid()}.sock")  # paths of sockets must be short
-    with (out / "daemon.log").open("wb") as log:
-        process = subprocess.Popen(
-            [sys.executable, "-m", "stepd.daemon.main", "serve", "--socket", str(path), "--state-dir", str(out / "state")],
-            stdout=log,
-            stderr=subprocess.STDOUT,
-        )
-    try:
-        deadline = time.monotonic() + 60
-        while stepctl(path, "health").returncode != 0:
-            if process.poll() is not None or time.monotonic() > deadline:
-                raise SystemExit(f"demo: the daemon did not start, see {out / 'daemon.log'}")
-            time.sleep(0.2)
-        yield path
-    finally:
-        process.terminate()
-        process.wait()
+def daemon(out: Path, way: str, processes: contextlib.ExitStack) -> tuple[Path, subprocess.Popen[bytes]]:
+    """`stepd serve` with its state under `out`: (its socket, its process). Its jobs may be silent while others have their turn."""
+    path = Path(f"/tmp/stepd-demo-{os.getpid()}-{way}.sock")  # paths of sockets must be short
+    options = ["--socket", str(path), "--state-dir", str(out / f"state-{way}"), "--set", "silence_seconds=3600"]
+    log = processes.enter_context((out / f"daemon-{way}.log").open("wb"))
+    process = subprocess.Popen([sys.executable, "-m", "stepd.daemon.main", "serve", *options], stdout=log, stderr=subprocess.STDOUT)
+    processes.callback(process.kill)
+    deadline = time.monotonic() + 60
+    while stepctl(path, "health").returncode != 0:
+        if process.poll() is not None or time.monotonic() > deadline:
+            raise SystemExit(f"demo: the daemon did not start, see {log.name}")
+        time.sleep(0.2)
+    return path, process
 
 
 def stepctl(path: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run([str(BIN / "stepctl"), "--socket", str(path), *arguments], capture_output=True, text=True, check=False)
 
 
-def baselines(out: Path, round_: int, cores: list[int], plain_steps: int, hand_steps: int) -> tuple[list[Run], Run]:
-    """Plain TensorFlow: on one device (in two ways), and placed by hand on both."""
-    with two_workers(cores) as target:
-        worker = train(out, f"plain-worker-{round_}", steps=plain_steps, options=["--target", target])
-        both = "/job:worker/task:0,/job:worker/task:1"
-        hand = train(out, f"hand-placed-{round_}", steps=hand_steps, options=["--target", target, "--devices", both])
-    own = train(out, f"plain-own-process-{round_}", steps=hand_steps, options=[], core=cores[0])
-    return [worker, own], hand
+def compared(
+    out: Path, cores: list[int], settle: int, processes: contextlib.ExitStack
+) -> tuple[list[Job], Job, list[tuple[Job, Path]]]:
+    """Start every job and let it run alone until it has settled: (plain ones, the one placed by hand, those under stepd with their
+    daemons' sockets). The first plain job runs as many steps as those under stepd: its losses are what theirs must be."""
+    long, short = settle + COMPARED + 1, WARM_UP + COMPARED + 1
+
+    def alone(job: Job, steps: int) -> Job:
+        processes.callback(job.end)
+        console.print(f"[bold]{job.name}[/bold]: {steps} steps alone")
+        job.run_until(steps)
+        return job
+
+    stepd = []
+    for way in ("in-session", "restart"):
+        path, process = daemon(out, way, processes)
+        prefix = (str(BIN / "stepd-run"), "--socket", str(path), "--name", "digits", "--local-devices", "2", "--")
+        job = start(out, f"stepd-{way}", steps=long, options=[], others=[process], prefix=prefix, environ={"STEPD_WAY": way})
+        stepd.append((alone(job, settle), path))
+    target, workers = two_workers(cores, processes)
+    worker = alone(start(out, "plain-worker", steps=long, options=["--target", target], others=workers), settle)
+    target, workers = two_workers(cores, processes)
+    both = ["--target", target, "--devices", "/job:worker/task:0,/job:worker/task:1"]
+    hand = alone(start(out, "hand-placed", steps=short, options=both, others=workers), WARM_UP)
+    own = alone(start(out, "plain-own-process", steps=short, options=[], others=[], core=cores[0]), WARM_UP)
+    return [worker, own], hand, stepd
 
 
-def under_stepd(out: Path, path: Path, way: str, steps: int) -> Run:
-    prefix = (str(BIN / "stepd-run"), "--socket", str(path), "--name", f"digits-{way}", "--local-devices", "2", "--")
-    return train(out, f"stepd-{way}", steps=steps, options=[], prefix=prefix, environ={"STEPD_WAY": way})
+def summarize(plain: list[Job], hand: Job, stepd: list[Job], trials: list[dict]) -> dict[str, float | int]:
+    def step_seconds(job: Job) -> float:
+        return statistics.median(job.seconds(COMPARED))
 
-
-def summarize(plain: list[list[Run]], hand: list[Run], stepd: list[Run], trials: list[dict]) -> dict[str, float | int]:
-    one = min(statistics.median([run.step_seconds for run in kind]) for kind in zip(*plain, strict=True))
-    by_hand = statistics.median([run.step_seconds for run in hand])
-    ours = statistics.median([run.settled_seconds for run in stepd])
-    reference = plain[0][0].losses
-    events = [event for run in stepd for event in run.events]
+    one, by_hand, ours = min(map(step_seconds, plain)), step_seconds(hand), statistics.fmean(map(step_seconds, stepd))
+    reference = plain[0].losses()
+    events = [event for job in stepd for event in job.events()]
     kept = [trial for trial in trials if trial.get("outcome") == "KEPT"]
     return {
         "plain_one_device_step_seconds": one,
@@ -194,8 +142,8 @@ def summarize(plain: list[list[Run]], hand: list[Run], stepd: list[Run], trials:
         "speedup_over_hand_placed": by_hand / ours,
         "switches": sum(event["event"] == "switch" and event["ok"] and not event["rollback"] for event in events),
         "rollbacks": sum(event["event"] == "switch" and event["ok"] and event["rollback"] for event in events),
-        "loss_max_abs_diff": max(abs(a - b) for run in stepd for a, b in zip(run.losses, reference, strict=False)),
-        "steps": sum(len(run.losses) for run in stepd),
+        "loss_max_abs_diff": max(abs(a - b) for job in stepd for a, b in zip(job.losses(), reference, strict=True)),
+        "steps": sum(len(job.losses()) for job in stepd),
         "predicted_step_seconds": kept[-1]["predicted_seconds"] if kept else 0.0,
     }
 
@@ -219,7 +167,7 @@ def show(summary: dict[str, float | int]) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, default=Path("build/demo"))
-    parser.add_argument("--steps", type=int, default=220, help="steps of each run under stepd")
+    parser.add_argument("--settle", type=int, default=160, help="steps that each job under stepd runs alone, a multiple of 20")
     options = parser.parse_args()
     cores = sorted(os.sched_getaffinity(0))[:2]
     if len(cores) < 2:
@@ -231,20 +179,22 @@ def main() -> None:
         "(A local device is a worker process on a core of its own. A single process on CPU shares all cores already: "
         "there would be nothing to gain.)\n"
     )
-    plain, hand, stepd, trials = [], [], [], []
-    with daemon(options.out) as path:
-        for round_, way in enumerate(("in-session", "restart")):
-            # The first plain run is as long as those under stepd: its losses are what theirs must be.
-            one, two = baselines(options.out, round_, cores, options.steps if round_ == 0 else SETTLED, SETTLED)
-            plain.append(one)
-            hand.append(two)
-            stepd.append(under_stepd(options.out, path, way, options.steps))
-            console.print(stepctl(path, "history", f"digits-{way}").stdout)
-            trials += json.loads(stepctl(path, "history", f"digits-{way}", "-o", "json").stdout)
-    summary = summarize(plain, hand, stepd, trials)
+    with contextlib.ExitStack() as processes:
+        plain, hand, stepd = compared(options.out, cores, options.settle, processes)
+        jobs = [*plain, hand, *(job for job, _ in stepd)]
+        for round_ in by_turns(jobs, COMPARED, TURN):
+            console.print(f"[bold]round {round_} of {COMPARED // TURN}[/bold] is over: {TURN} steps of each job in turn")
+        trials = []
+        for job in jobs:
+            job.finish()
+        for job, path in stepd:
+            console.print(f"[bold]{job.name}[/bold]")
+            console.print(stepctl(path, "history", "digits").stdout)
+            trials += json.loads(stepctl(path, "history", "digits", "-o", "json").stdout)
+        summary = summarize(plain, hand, [job for job, _ in stepd], trials)
     (options.out / "summary.json").write_text(json.dumps(summary, indent=2) + "\n")
     show(summary)
-    console.print(f"Written to {options.out / 'summary.json'}; the daemon's log and every run's steps are beside it.")
+    console.print(f"Written to {options.out / 'summary.json'}; the daemons' logs and every run's steps are beside it.")
 
 
 if __name__ == "__main__":
