@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from stepd.hook.engine import ways
 from stepd.hook.engine.gate import Gate
 from stepd.hook.model import LiveStrategy, Way
 
@@ -41,7 +42,10 @@ def switch(engine: Any, session: Any, values: Any, reply: Any, strategy: LiveStr
     return reply.wait()
 
 
-def test_a_full_session_is_restarted_and_its_random_streams_go_on(hooked: Any, reply: Any, two_devices: Any, tmp_path: Any) -> None:
+def test_a_full_session_is_restarted_and_its_random_streams_go_on(
+    hooked: Any, reply: Any, two_devices: Any, tmp_path: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ways, "_SHORT_WAIT_SECONDS", 1e9)  # a first step that took long is no reason for a restart here
     listener = hooked(copies=2, state_dir=tmp_path)
     values, products = noisy_training()
     seen: list[list[bytes]] = []
@@ -50,13 +54,14 @@ def test_a_full_session_is_restarted_and_its_random_streams_go_on(hooked: Any, r
         seen += [step(session, values) for _ in range(20)]  # more draws than can be made one by one
         (engine,) = listener.engines
         other = engine.devices()[1].name
-        ways = []
+        chosen = []
         first = weakref.ref(engine.mirror)
         for k in range(3):
             outcome = switch(engine, session, values, type(reply)(), LiveStrategy(f"s{k}", dict.fromkeys(products, other)), seen)
             assert outcome.ok, outcome.error
-            ways.append((outcome.way, outcome.why_this_way))
-        assert [way for way, _ in ways] == [Way.IN_SESSION, Way.IN_SESSION, Way.RESTART] and "full of copies" in ways[2][1]
+            chosen.append((outcome.way, outcome.why_this_way))
+        assert [way for way, _ in chosen] == [Way.IN_SESSION, Way.IN_SESSION, Way.RESTART]
+        assert "full of copies" in chosen[2][1]
         assert len(engine.switcher().kept) == 1 and engine.strategy_id == "s2"
         gc.collect()
         assert first() is None

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from stepd.hook.engine import queues, restart
+from stepd.hook.engine.ahead import Ahead
 from stepd.hook.model import LiveStrategy, Way
 
 tf = pytest.importorskip("tensorflow.compat.v1")
@@ -263,7 +264,9 @@ def test_elements_are_put_back_before_the_others() -> None:
             session.run(put, {n: k})
         view = GraphView.parse(graph.as_graph_def().SerializeToString(), lambda name: name)
         with session.graph.as_default():
-            ops = queues.Ops(session._session, _Mine(Mirror(graph), graph), view, [queue.queue_ref.op.name], "helpers")
+            ops = queues.Ops(
+                Ahead(session._session, True, False), _Mine(Mirror(graph), graph), view, [queue.queue_ref.op.name], "helpers"
+            )
         (name,) = ops.queues
         taken = [ops.take(name), ops.take(name)]
         session.run(put, {n: 3}), session.run(put, {n: 4})

@@ -5,15 +5,18 @@ Knows neither strategies nor steps; the caller keeps runs away that touch a vari
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
 
 from tensorflow.core.framework import graph_pb2, node_def_pb2
+from tensorflow.python.framework import errors
 
 from stepd.hook.engine import capi
+from stepd.hook.engine.ahead import Ahead
 from stepd.hook.engine.copy import keep_resource_name
 from stepd.hook.engine.graphview import GraphView, Node
 from stepd.hook.engine.mirror import Mirror
+from stepd.hook.log import logger as log
 
 
 class Handle:
@@ -35,6 +38,7 @@ class Homes:
         self._handles: dict[tuple[str, str], Handle] = {}
         self._moves: dict[tuple[str, str, str], Any] = {}
         self.at: dict[str, str] = {}  # moved variables only
+        self._full: set[str] = set()  # variables that had values when that was last looked at
         # What has the value of a variable on a device, for those that a restart has brought here.
         self.readers: dict[tuple[str, str], Any] = {}
 
@@ -52,24 +56,26 @@ class Homes:
         return moves | {v: "" for v in self.at if v not in wanted}
 
     def prepare(self, view: GraphView, moves: Mapping[str, str], prefix: str) -> list[Any]:
-        """Add to the mirror the handles and helper ops that `moves` needs; returns what the session must be extended by."""
+        """Add to the mirror the handles and helper ops that `moves` needs, and those for the way home from there; returns what the
+        session must be extended by."""
         graph = graph_pb2.GraphDef()
         graph.versions.CopyFrom(self._mirror.user_graph.graph_def_versions)
         new: list[tuple[Handle, dict[str, str]]] = []
         tensors: dict[tuple[str, int], Any] = {}
         for variable, device in moves.items():
-            for where in (self.at.get(variable, ""), device):
+            for where in dict.fromkeys((self.at.get(variable, ""), device, "")):
                 if (variable, where) not in self._handles:
                     handle = self._new_handle(view.nodes[variable], where, prefix, graph, tensors)
                     new.append((handle, _helpers(handle, view.nodes[variable], prefix, graph)))
         for variable, device in moves.items():
-            source, target = self._handles[variable, self.at.get(variable, "")], self._handles[variable, device]
-            key = (variable, source.device, target.device)
-            if key not in self._moves:
-                self._moves[key] = _assignment(source, target, view.nodes[variable], f"{prefix}/m", graph)
-                for handle in (source, target):
-                    if handle.operation is not None:
-                        tensors[handle.name, 0] = capi.output(handle.operation, 0)
+            here, there = self._handles[variable, self.at.get(variable, "")], self._handles[variable, device]
+            for source, target in ((here, there), (there, self._handles[variable, ""])):
+                key = (variable, source.device, target.device)
+                if source is not target and key not in self._moves:
+                    self._moves[key] = _assignment(source, target, view.nodes[variable], f"{prefix}/m", graph)
+                    for handle in (source, target):
+                        if handle.operation is not None:
+                            tensors[handle.name, 0] = capi.output(handle.operation, 0)
         return self._import(graph, tensors, new)
 
     def _new_handle(self, node: Node, device: str, prefix: str, graph: Any, tensors: dict[tuple[str, int], Any]) -> Handle:
@@ -103,22 +109,77 @@ class Homes:
                 self._moves[key] = made[name]
         return list(made.values())
 
-    def move(self, session: Any, moves: Mapping[str, str]) -> None:
-        """Carry the values over and free the old places. On an error the variables are where they were."""
-        pairs = [(v, self._handles[v, self.at.get(v, "")], self._handles[v, d]) for v, d in moves.items()]
-        tests = [capi.output(source.ops["initialized"], 0) for _, source, _ in pairs]
-        initialized = capi.run_session(session, None, {}, tests, [], None) if tests else []
-        full = [pair for pair, yes in zip(pairs, initialized, strict=True) if yes]
-        if full:
-            assigns = [self._moves[v, source.device, target.device] for v, source, target in full]
-            capi.run_session(session, None, {}, [], assigns, None)
+    def build(self, ahead: Ahead, moves: Mapping[str, str]) -> None:
+        """Have built what carries `moves` over, and what carries home all that is away then, of variables that have values now."""
+        there = {v: device for v, device in {**self.at, **moves}.items() if device}
+        affected = list({**there, **moves})
+        flags = ahead.run(_tests(self._handles[v, self.at.get(v, "")] for v in affected))
+        self._full |= {v for v, yes in zip(affected, flags, strict=True) if yes}
+        self._build(ahead, self._pairs(moves))
+        self.build_return(ahead, there, ())
+
+    def build_return(self, ahead: Ahead, there: Mapping[str, str], full: Collection[str]) -> None:
+        """Have built what carries variables home from `there`, of which those in `full` have values."""
+        self._full |= set(full)
+        self._build(ahead, [_Move(v, self._handles[v, device], self._handles[v, ""]) for v, device in there.items()])
+
+    def _build(self, ahead: Ahead, moves: Sequence[_Move]) -> None:
+        full, others = self._known_full(moves)
+        ahead.build(fetches=_tests(move.source for move in others), targets=self._assigns(full))
+        ahead.build(targets=_frees(full))
+
+    def move(self, ahead: Ahead, moves: Mapping[str, str]) -> list[Any]:
+        """Carry the values over. Returns what `free` is to be given; on an error the variables are where they were."""
+        pairs = self._pairs(moves)
+        full, others = self._known_full(pairs)
+        try:
+            flags = ahead.run(_tests(move.source for move in others), self._assigns(full))
+        except errors.FailedPreconditionError:  # one of them has lost its value since
+            self._full -= {move.variable for move in pairs}
+            full, others = [], pairs
+            flags = ahead.run(_tests(move.source for move in others))
+        late = [move for move, yes in zip(others, flags, strict=True) if yes]
+        ahead.run(targets=self._assigns(late))
+        self._full |= {move.variable for move in late}
         for variable, device in moves.items():
             if device:
                 self.at[variable] = device
             else:
                 del self.at[variable]
-        if full:
-            capi.run_session(session, None, {}, [], [source.ops["free"] for _, source, _ in full], None)
+        return _frees([*full, *late])
+
+    def free(self, ahead: Ahead, left: Sequence[Any]) -> None:
+        """Free the places that variables have left. An error is no more than a place that is not free."""
+        try:
+            ahead.run(targets=left)
+        except errors.OpError as e:
+            log.info("the old places of variables could not be freed: %s", e)
+
+    def _pairs(self, moves: Mapping[str, str]) -> list[_Move]:
+        return [_Move(v, self._handles[v, self.at.get(v, "")], self._handles[v, device]) for v, device in moves.items()]
+
+    def _known_full(self, moves: Sequence[_Move]) -> tuple[list[_Move], list[_Move]]:
+        """(moves of variables that had values when that was last looked at, the others)"""
+        full = [move for move in moves if move.variable in self._full]
+        return full, [move for move in moves if move.variable not in self._full]
+
+    def _assigns(self, moves: Iterable[_Move]) -> list[Any]:
+        return [self._moves[move.variable, move.source.device, move.target.device] for move in moves]
+
+
+class _Move(NamedTuple):
+    variable: str
+    source: Handle
+    target: Handle
+
+
+def _tests(handles: Iterable[Handle]) -> list[Any]:
+    """What says of each handle whether there is a value."""
+    return [capi.output(handle.ops["initialized"], 0) for handle in handles]
+
+
+def _frees(moves: Iterable[_Move]) -> list[Any]:
+    return [move.source.ops["free"] for move in moves]
 
 
 def _helpers(handle: Handle, node: Node, prefix: str, graph: Any) -> dict[str, str]:

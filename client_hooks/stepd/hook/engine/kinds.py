@@ -9,20 +9,22 @@ from collections.abc import Collection
 from typing import Any, NamedTuple
 
 from stepd.hook.engine import capi
+from stepd.hook.engine.ahead import Built
 from stepd.hook.engine.draws import History
 from stepd.hook.engine.graphview import split_input
 from stepd.hook.ports import StepKind
 
 
 class Route(NamedTuple):
-    """Where a kind's tensors and ops are in the mirror, when not under the user's own handles.
+    """Where a kind's tensors and ops are in the mirror, and how to call for its run when that was built ahead.
 
-    `feeds`: the user's TF_Output -> the mirror's, those that differ only.
+    `feeds`: the user's TF_Output -> the mirror's.
     """
 
     feeds: dict[Any, Any]
     fetches: list[Any]
     targets: list[Any]
+    built: Built | None = None
 
 
 # How long runs are held back for one attempt: this, and a few times what such a step takes.

@@ -14,6 +14,7 @@ import numpy as np
 from tensorflow.core.framework import graph_pb2, types_pb2
 
 from stepd.hook.engine import capi
+from stepd.hook.engine.ahead import Ahead
 from stepd.hook.engine.graphview import GraphView, Node
 from stepd.hook.engine.mirror import Mirror
 
@@ -55,8 +56,8 @@ def component_types(node: Node) -> list[int]:
 class Ops:
     """The helper ops on one session's queues. `by_role`: (queue, role) -> operation."""
 
-    def __init__(self, session: Any, mirror: Mirror, view: GraphView, queues: Iterable[str], prefix: str) -> None:
-        self._session = session
+    def __init__(self, ahead: Ahead, mirror: Mirror, view: GraphView, queues: Iterable[str], prefix: str) -> None:
+        self._ahead = ahead
         graph = graph_pb2.GraphDef()
         graph.versions.CopyFrom(mirror.user_graph.graph_def_versions)
         tensors: dict[tuple[str, int], Any] = {}
@@ -75,19 +76,19 @@ class Ops:
         self._operations: dict[tuple[str, str], Any] = {}
         if where:
             made = capi.import_graph_def(mirror.graph, graph.SerializeToString(), tensors, {}, list(where.values()))
-            capi.extend_session(session)
+            capi.extend_session(ahead.session)
             self._operations = dict(zip(where, made, strict=True))
 
     def build(self) -> None:
         """Have the executors of all that may be run here built."""
         for name in self.queues:
             for role in ("size", "is_closed"):
-                capi.build_executors(self._session, [], [self._output(name, role)], [])
-            capi.build_executors(self._session, [], self._taken(name), [])
-            capi.build_executors(self._session, [], self._taken(name), [self._operations[name, "put back"]])
+                self._ahead.build([], [self._output(name, role)], [])
+            self._ahead.build([], self._taken(name), [])
+            self._ahead.build([], self._taken(name), [self._operations[name, "put back"]])
             feeds = [self._output(name, f"in{k}") for k in range(self._components[name])]
             for role in ("put", "put many"):
-                capi.build_executors(self._session, feeds, [], [self._operations[name, role]])
+                self._ahead.build(feeds, [], [self._operations[name, role]])
 
     def contents(self, ahead: Mapping[str, list[Element]]) -> list[Content]:
         """What the queues hold, behind what was taken `ahead`. Raises QueueObstacleError before anything more was touched."""
@@ -139,9 +140,9 @@ class Ops:
         feeds = {self._output(name, f"in{k}"): value for k, value in enumerate(values)}
         target = self._operations[name, "put" if len(elements) == 1 else "put many"]
         if options is None:
-            capi.run_own(self._session, feeds, [], [target])
+            self._run(feeds, [], [target])
         else:
-            capi.run_session(self._session, options, feeds, [], [target], None)
+            capi.run_session(self._ahead.session, options, feeds, [], [target], None)
 
     def own_name(self, name: str, many: bool) -> str:
         """The name, in errors, of the op that puts one element or many."""
@@ -160,7 +161,7 @@ class Ops:
         return capi.output(self._operations[name, role], 0)
 
     def _run(self, feeds: dict[Any, Any], fetches: list[Any], targets: list[Any]) -> Any:
-        return capi.run_own(self._session, feeds, fetches, targets)
+        return self._ahead.run(fetches, targets, feeds)
 
 
 def one_of_each(view: GraphView, queues: Iterable[str]) -> dict[str, str]:

@@ -121,7 +121,9 @@ def _prepare(engine: SessionEngine, strategy: LiveStrategy) -> Copy:
         _check_open(engine)
         _check_not_debugged(engine)
         switcher, raw = engine.switcher(), engine.raw
-    return switcher.prepare(raw, strategy, active(engine), engine.calm)
+    copy = switcher.prepare(raw, strategy, active(engine), engine.calm)
+    switcher.build_moves(copy, engine.calm)
+    return copy
 
 
 def _put_in_force(engine: SessionEngine, copy: Copy | None, strategy_id: str) -> float:

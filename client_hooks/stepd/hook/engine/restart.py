@@ -17,6 +17,7 @@ from tensorflow.python.framework import errors, tensor_shape
 from tensorflow.python.training import py_checkpoint_reader
 
 from stepd.hook.engine import capi, state
+from stepd.hook.engine.ahead import Ahead
 from stepd.hook.engine.checkpoints import Checkpoint, Item
 from stepd.hook.engine.graphview import split_input
 from stepd.hook.engine.homes import Homes
@@ -33,14 +34,14 @@ class StateChangedError(Exception):
 
 
 class Side:
-    """One of the two sessions, and its mirror. `builds`: can its executors be built without a run?"""
+    """One of the two sessions, and its mirror."""
 
-    def __init__(self, session: Any, mirror: Mirror, view: Any, prefix: str, builds: bool) -> None:
-        self.session = session
+    def __init__(self, ahead: Ahead, mirror: Mirror, view: Any, prefix: str) -> None:
+        self.ahead = ahead
+        self.session = ahead.session
         self.mirror = mirror
         self.view = view
         self.prefix = prefix
-        self._builds = builds
         self._outside: dict[str, Any] = {}
 
     def user(self, name: str) -> str:
@@ -66,14 +67,12 @@ class Side:
         return dict(zip(wanted, made, strict=True))
 
     def build(self, fetches: Sequence[Any] = (), targets: Sequence[Any] = (), feeds: Sequence[Any] = ()) -> None:
-        """Have the executors of a run built, where that is possible without running it."""
-        if self._builds and (fetches or targets):
-            capi.build_executors(self.session, feeds, list(fetches), list(targets))
+        """Have a run built, without running any of it."""
+        if fetches or targets:
+            self.ahead.build(feeds, fetches, targets)
 
     def run(self, fetches: Sequence[Any] = (), targets: Sequence[Any] = (), feeds: Mapping[Any, Any] | None = None) -> list[Any]:
-        if not fetches and not targets:
-            return []
-        return list(capi.run_own(self.session, feeds or {}, list(fetches), list(targets)))
+        return self.ahead.run(fetches, targets, feeds)
 
 
 class Saving:

@@ -21,7 +21,7 @@ from stepd.hook.engine.mirror import Mirror
 from stepd.hook.engine.replay import Replay
 from stepd.hook.engine.restart import Loading, Saving, Side, StateChangedError
 from stepd.hook.engine.state import Inventory, inventory
-from stepd.hook.engine.switcher import NO_PLAN, NotQuietError, Switcher, SwitchRefusedError, build
+from stepd.hook.engine.switcher import NotQuietError, Switcher, SwitchRefusedError
 from stepd.hook.model import LiveStrategy, SwitchOutcome, Way
 
 if TYPE_CHECKING:
@@ -133,10 +133,7 @@ class _Successor:
             mirror = engine.mirror.compacted(names.is_own)
         self._begin(mirror, before)
         copy = self.switcher.prepare(self._raw, strategy, kinds) if strategy else None
-        if self.switcher.can_build:
-            plain = Copy(NO_PLAN, mirror, self.switcher.homes, lambda: "")
-            for kind in spare if strategy else kinds:
-                build(self._raw, plain.route(kind))
+        self.switcher.prepare_own(spare if strategy else kinds)
         self._replay = Replay(self._raw, mirror, self._view)
         self._replay.advance(owned.draws)
         self._replay.advance(self._inventory().draws)  # what went on since goes on: its executors are there then
@@ -147,7 +144,7 @@ class _Successor:
         engine = self._engine
         self._raw = capi.new_session(mirror.graph.handle, *engine.session_options)
         capi.extend_session(self._raw)
-        self.switcher = engine.routing.new_switcher(mirror)
+        self.switcher = engine.routing.new_switcher(mirror, self._raw)
         self.switcher.see_as(before)
 
     def connect(self) -> None:
@@ -157,9 +154,9 @@ class _Successor:
             self._connect(self._owned, self._before, self.switcher.live)
 
     def _connect(self, owned: Inventory, before: Switcher, copy: Copy | None) -> None:
-        engine, view, builds = self._engine, self._view, before.can_build
-        old = Side(engine.raw, engine.mirror, view, before.new_prefix(), builds)
-        new = Side(self._raw, self.switcher.mirror, view, self.switcher.new_prefix(), builds)
+        engine, view = self._engine, self._view
+        old = Side(before.ahead, engine.mirror, view, before.new_prefix())
+        new = Side(self.switcher.ahead, self.switcher.mirror, view, self.switcher.new_prefix())
         readers = readers_of(old, owned, before.homes)
         engine.containers.known.update(containers.of_resource(view.nodes[name].proto) for name in readers)  # they have values
         engine.note_containers()
@@ -169,10 +166,13 @@ class _Successor:
             self._saving = Saving(old, owned, before.homes, state_dir(engine.settings))
         self._moved = dict(copy.plan.variables) if copy else {}
         self._loading = Loading(new, owned, self._saving.checkpoint, self.switcher.homes, self._moved)
+        if self._moved:
+            full = {item.name.removeprefix("variable/") for item in self._saving.checkpoint.items}
+            self.switcher.homes.build_return(new.ahead, self._moved, full)
         self._queues: _Queues | None = None
         if owned.queues:
-            ops = [queues.Ops(s.session, s.mirror, view, owned.queues, f"{s.prefix}/queues") for s in (old, new)]
-            for one in ops if builds else ():
+            ops = [queues.Ops(s.ahead, s.mirror, view, owned.queues, f"{s.prefix}/queues") for s in (old, new)]
+            for one in ops:
                 one.build()
             self._queues = _Queues(*ops, Draining(engine, ops[0], view))
 

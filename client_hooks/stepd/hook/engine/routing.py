@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import functools
 import os
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from stepd.hook.engine import requests
+from stepd.hook.engine.ahead import Ahead
 from stepd.hook.engine.devices import Devices
 from stepd.hook.engine.kinds import Kind, Route
 from stepd.hook.engine.mirror import Mirror
@@ -44,16 +45,18 @@ class Routing:
         """The session's switcher, made when it is needed first."""
         with self._engine.lock:
             if self._switcher is None:
-                self.use(self.new_switcher(self._engine.mirror))
+                self.use(self.new_switcher(self._engine.mirror, self._engine.raw))
             assert self._switcher is not None
             return self._switcher
 
-    def new_switcher(self, mirror: Mirror) -> Switcher:
-        """One for a session like this one on another mirror, which nobody uses yet."""
+    def new_switcher(self, mirror: Mirror, raw: Any) -> Switcher:
+        """One for a session like this one, which nobody uses yet: the raw session and its mirror."""
         engine = self._engine
         devices = Devices(engine.devices(), engine.settings.user_devices, mirror.placer is not None)
         direct = not engine.target and mirror.placer is None
-        made = Switcher(mirror, devices, bool(engine.target), direct, engine.settings.copies)
+        config = engine.session_options[1]
+        ahead = Ahead(raw, direct, limited=config is not None and config.operation_timeout_in_ms > 0)
+        made = Switcher(mirror, devices, bool(engine.target), ahead, engine.settings.copies)
         native = "it is for CPU devices" if any(d.type != "CPU" for d in devices.all) else engine.native
         made.ordering = Ordering(engine.settings.order, pools(devices, self._threads() if direct else 0), native)
         if native == library.NOT_BUILT:

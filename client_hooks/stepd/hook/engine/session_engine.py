@@ -12,11 +12,12 @@ import time
 import weakref
 from collections.abc import Callable, Iterable
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypeVar
 
 from tensorflow.core.protobuf import config_pb2
 
 from stepd.hook.engine import capi, chaos_switches, containers, names, requests
+from stepd.hook.engine.ahead import Ahead
 from stepd.hook.engine.chaos import ChaosMonkey
 from stepd.hook.engine.describe import describe
 from stepd.hook.engine.draining import Delivery
@@ -29,7 +30,6 @@ from stepd.hook.engine.settings import EngineSettings
 from stepd.hook.engine.special_runs import Callables, PartialRuns
 from stepd.hook.engine.state import inventory
 from stepd.hook.engine.switcher import Switcher, SwitchRefusedError
-from stepd.hook.engine.switcher import build as build_in
 from stepd.hook.engine.told import Told, Traced
 from stepd.hook.engine.worker import worker
 from stepd.hook.model import GraphDescription, LiveStrategy, SessionDevice, SwitchOutcome, Way
@@ -37,6 +37,7 @@ from stepd.hook.ports import ObserverPort, RunRecord
 
 _numbers = itertools.count(1)
 _clock = time.perf_counter
+T = TypeVar("T")
 # A step of this length hides something of the work that keeps the next one from beginning; how long to wait for one, in steps, and
 # what a run takes to get past the place where it would be kept.
 _LONG_STEP_SECONDS = 0.02
@@ -141,7 +142,14 @@ class SessionEngine:
         if route is None:
             return capi.run_session(self.raw, options, feeds, fetches, targets, metadata)
         mapped = {route.feeds[t]: value for t, value in feeds.items()}
-        return capi.run_session(self.raw, options, mapped, route.fetches, route.targets, metadata)
+        if route.built is not None and options is None and metadata is None:
+            values = route.built.run(self.raw, mapped)
+            if values is not None:
+                return values
+        values = capi.run_session(self.raw, options, mapped, route.fetches, route.targets, metadata)
+        if route.built is not None:
+            route.built.retire()
+        return values
 
     def guarded(
         self,
@@ -303,11 +311,12 @@ class SessionEngine:
         """Has the session all that the program's graph has, and anything?"""
         return self._unsent is None and self.mirror.version > 0
 
-    def build(self, raw: Any, route: Route) -> None:
+    def build(self, ahead: Ahead, work: Callable[[], T]) -> T:
+        """Have TensorFlow build in the raw session of `ahead`, which is not deleted meanwhile. Raises SwitchRefusedError."""
         with self.in_use:
-            if self.closed or raw is not self.raw:
+            if self.closed or ahead.session is not self.raw:
                 raise SwitchRefusedError("the session is closed")
-            build_in(raw, route)
+            return work()
 
     def calm(self) -> None:
         """Wait until a long step has begun: what keeps runs from beginning for a while is then least in the way. Not for ever."""

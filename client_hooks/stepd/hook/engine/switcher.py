@@ -5,14 +5,15 @@ Holds what is prepared and what is in force. It must not know the observer, stat
 
 from __future__ import annotations
 
+import functools
 import itertools
 import threading
 import time
 from collections.abc import Callable, Collection, Iterable, Sequence
-from dataclasses import replace
 from typing import Any
 
 from stepd.hook.engine import capi, names
+from stepd.hook.engine.ahead import Ahead
 from stepd.hook.engine.classify import Classes, classify
 from stepd.hook.engine.copies import Copy
 from stepd.hook.engine.devices import Devices
@@ -25,8 +26,9 @@ from stepd.hook.engine.plan import Plan, ordered, reading, resolve, split
 from stepd.hook.engine.reads import First, Unordered, common
 from stepd.hook.engine.splitting import Splitting
 from stepd.hook.model import LiveStrategy
-from stepd.hook.order.planning import NO_ORDER, Ordering
+from stepd.hook.order.planning import Ordering
 
+Building = Callable[[Ahead, Callable[[], Any]], Any]
 NO_PLAN = Plan(LiveStrategy("", {}), {}, {}, frozenset(), ())
 
 
@@ -41,7 +43,7 @@ class NotQuietError(SwitchRefusedError):
 class Switcher:
     """The representations of one session's graph. Every method but `prepare` and `ready` is called with the lock held."""
 
-    def __init__(self, mirror: Mirror, devices: Devices, shared_variables: bool, can_build: bool, most_copies: int) -> None:
+    def __init__(self, mirror: Mirror, devices: Devices, shared_variables: bool, ahead: Ahead, most_copies: int) -> None:
         self.mirror = mirror
         self.devices = devices
         self.live: Copy | None = None
@@ -49,7 +51,7 @@ class Switcher:
         self._on_switch: Callable[[], None] = lambda: None
         # Guards the mirror's graph and what the session has of it; has executors built while the session is there.
         self.lock: Any = threading.RLock()
-        self.build: Callable[[Any, Route], None] = build
+        self.build: Building = _at_once
         self.kept: dict[str, Copy] = {}
         self.ordering = Ordering()
         self.splitting = Splitting(mirror)
@@ -61,21 +63,22 @@ class Switcher:
         self._seen_busy: dict[str, str] = {}
         self._unordered = Unordered()
         self._most_copies = most_copies
-        # A direct session builds executors ahead of the run; a remote master cannot be asked to.
-        self.can_build = can_build
+        self.ahead = ahead
+        # Of kinds that were prepared for, on the program's own placement.
+        self.own_routes: dict[Kind, Route] = {}
         self._shared_variables = shared_variables
         self._numbers = itertools.count(1)
         self._version = -1
         self._view: GraphView | None = None
         self._classes: Classes | None = None
 
-    def attach(self, on_switch: Callable[[], None], lock: Any, build_in: Callable[[Any, Route], None]) -> None:
+    def attach(self, on_switch: Callable[[], None], lock: Any, build_in: Building) -> None:
         """From here on this is the switcher of a session that runs. `on_switch` is called when something else is in force."""
         self._on_switch, self.lock, self.build = on_switch, lock, build_in
 
     def retire(self) -> None:
         """This session is over: what it had goes at once, not when Python next looks for cycles."""
-        self.kept, self.live = {}, None
+        self.kept, self.live, self.own_routes = {}, None, {}
 
     # -- the graph as it is now ---------------------------------------------------------------------------------------
 
@@ -147,11 +150,31 @@ class Switcher:
                 new += serving.grow(self.view(), self.view().ancestors(name for kind in served for name in kind.ops()))
             self._extend(session, new)
             routes = {kind: serving.route(kind) for serving, served in by_copy.items() for kind in served if not kind.in_parts}
-        for route in routes.values() if self.can_build else ():
+        for kind in routes:
             calm()
-            self.build(session, route)
+            routes[kind] = self._built(routes[kind])
         copy.routes.update(routes)
         return copy
+
+    def prepare_own(self, kinds: Iterable[Kind]) -> None:
+        """Have built what `kinds` need on the program's own placement, in a session that nobody uses yet."""
+        plain = Copy(NO_PLAN, self.mirror, self.homes, self.new_prefix)
+        for kind in kinds:
+            route = None if kind.in_parts else self._built(plain.route(kind))
+            if route is not None and route.built is not None:
+                self.own_routes[kind] = route
+
+    def _built(self, route: Route) -> Route:
+        build = functools.partial(self.ahead.build, list(route.feeds.values()), route.fetches, route.targets)
+        return route._replace(built=self.build(self.ahead, build))
+
+    def build_moves(self, copy: Copy, calm: Callable[[], None]) -> None:
+        """Have built what carries the variables to where `copy` wants them, and what carries them home from there."""
+        with self.lock:
+            moves = self.homes.to_move(copy.plan.variables)
+        if moves:
+            calm()
+            self.build(self.ahead, functools.partial(self.homes.build, self.ahead, moves))
 
     def _copy(self, strategy: LiveStrategy, kinds: Collection[Kind]) -> Copy:
         """The copy that was made for this strategy before, while it fits the graph; else a new one."""
@@ -167,10 +190,7 @@ class Switcher:
             )
         self.made += 1
         steps = [kind.step for kind in (*kinds, *self.other_kinds()) if not kind.in_parts]
-        order = self.ordering.plan(strategy, self.view(), self.classes(), self.devices, plan.device_of, steps)
-        if plan.splits and order is not NO_ORDER:
-            # An order is of whole ops: where some run in parts the runtime's own order holds.
-            order = replace(NO_ORDER, said="none: ops run in parts")
+        order = self.ordering.plan(strategy, self.view(), self.classes(), self.devices, plan.device_of, steps, plan.splits)
         if order.lacks_native:
             self.native_wanted()
         reads = common(self.view(), {kind.step: self._first(kind) for kind in kinds})
@@ -205,7 +225,9 @@ class Switcher:
         if not moves:
             self._put(copy)
             return 0.0
-        self._extend(session, self.homes.prepare(self.view(), moves, self.new_prefix()))
+        new = self.homes.prepare(self.view(), moves, self.new_prefix())
+        if new:
+            self._extend(session, new)
         touched = self.view().descendants(moves)
         began = time.monotonic()
 
@@ -216,9 +238,11 @@ class Switcher:
             if not quiet:
                 self._note_busy(gate.in_flight(concerns), moves)
                 raise NotQuietError(f"a run that uses variables that move ({next(iter(moves))}, ...) does not end")
-            self.homes.move(session, moves)
+            left = self.homes.move(self.ahead, moves)
             self._put(copy)
-        return time.monotonic() - began
+        waited = time.monotonic() - began
+        self.homes.free(self.ahead, left)
+        return waited
 
     def _note_busy(self, kinds: Sequence[Kind], moves: Collection[str]) -> None:
         used = self.view().ancestors(name for kind in kinds for name in kind.ops())
@@ -269,7 +293,7 @@ class Switcher:
     def ready(self, kind: Kind) -> Route | None:
         """The route of a kind that was prepared for the copy in force. Needs no lock: what is in force changes before the epoch."""
         live = self.live
-        return live.routes.get(kind) if live is not None and not kind.in_parts else None
+        return None if kind.in_parts else (self.own_routes if live is None else live.routes).get(kind)
 
     def route(self, session: Any, kind: Kind) -> Route | None:
         """How to run `kind` now; copies more of the graph when the kind needs it."""
@@ -294,6 +318,5 @@ class Switcher:
             raise SwitchRefusedError("ops that the program added since need the original of what was copied")
 
 
-def build(session: Any, route: Route) -> None:
-    """Have a direct session build the executors of a step, without running any of it."""
-    capi.build_executors(session, list(route.feeds.values()), route.fetches, route.targets)
+def _at_once(ahead: Ahead, work: Callable[[], Any]) -> Any:
+    return work()

@@ -66,7 +66,7 @@ def _by_wait(engine: SessionEngine, switcher: Switcher) -> Chosen:
     """TensorFlow lets no run of a session begin while it builds another: in session a step waits for that."""
     in_session = Chosen(Way.IN_SESSION, "what moves can move inside the session")
     wait = max((_build_wait(kind) for kind in engine.kinds.all() if kind.runs > 1), default=0.0)
-    if wait <= _SHORT_WAIT_SECONDS or not switcher.can_build:
+    if wait <= _SHORT_WAIT_SECONDS or not switcher.ahead.direct:
         return in_session
     size = _state_bytes(engine, switcher)
     carry = _CARRY_SECONDS + size / _CARRY_BYTES_PER_SECOND
