@@ -6,9 +6,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tensorflow.core.framework import graph_pb2
 
+from stepd.hook.engine import copies
 from stepd.hook.engine.settings import Chaos
-from stepd.hook.model import LiveStrategy, Split, Way
+from stepd.hook.model import LiveStrategy, Order, Split, Way
 
 tf = pytest.importorskip("tensorflow.compat.v1")
 
@@ -32,9 +34,9 @@ def train(session: Any, x: Any, loss: Any, step: Any, fed: list[Any]) -> list[fl
     return [float(session.run([loss, step], {x: batch})[0]) for batch in fed]
 
 
-def plain(steps: int) -> list[float]:
+def plain(steps: int, model: Any = network) -> list[float]:
     with tf.Graph().as_default(), tf.Session() as session:
-        x, loss, step = network()
+        x, loss, step = model()
         session.run(tf.global_variables_initializer())
         return train(session, x, loss, step, batches(steps))
 
@@ -77,6 +79,63 @@ def test_a_split_session_learns_the_same_and_goes_back(hooked: Any, reply: Any, 
         assert back.wait().ok and engine.switcher().live is None
         got += train(session, x, loss, step, fed[6:])
     assert np.allclose(got, expected, rtol=1e-12, atol=0)
+
+
+def branches() -> tuple[Any, Any, Any]:
+    """As `network`, with branches between which an order can choose."""
+    random = np.random.RandomState(0)
+    x = tf.placeholder(tf.float64, [None, 6], name="x")
+    weights = [tf.get_variable(f"w{k}", initializer=random.randn(6, 4), use_resource=True) for k in range(6)]
+    loss = tf.reduce_mean(tf.square(tf.concat([tf.tanh(tf.matmul(x, w)) for w in weights], 1)), name="loss")
+    return x, loss, tf.train.MomentumOptimizer(0.001, 0.9).minimize(loss, name="train")
+
+
+def test_parts_run_in_an_order_and_the_operator_is_told(hooked: Any, reply: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    expected = plain(6, branches)
+    listener = hooked()
+    made: dict[str, list[str]] = {}
+    importing = copies.capi.import_graph_def
+
+    def noted(graph: Any, data: bytes, *others: Any) -> Any:
+        made.update((node.name, list(node.input)) for node in graph_pb2.GraphDef.FromString(data).node)
+        return importing(graph, data, *others)
+
+    monkeypatch.setattr(copies.capi, "import_graph_def", noted)
+    x, loss, step = branches()
+    two_places = tf.ConfigProto(device_count={"CPU": 2}, inter_op_parallelism_threads=2)
+    with tf.Session(config=two_places) as session:
+        session.run(tf.global_variables_initializer())
+        fed = batches(6)
+        got = train(session, x, loss, step, fed[:3])
+        (engine,) = listener.engines
+        pinned = engine.describe().pinned
+        names = [op.name for op in engine.mirror.user_graph.get_operations() if op.name not in pinned]
+        priority = {name: len(names) - k for k, name in enumerate(names)}
+        strategy = LiveStrategy("ordered", {}, priority, replicate=True, order=Order.CONTROL)
+        outcome = switch(engine, strategy, reply, lambda: session.run(loss, {x: fed[0]}))
+        assert outcome.ok and outcome.splits_in_force > 2 and outcome.order_in_force.startswith("control: ")
+        edges = engine.switcher().live.plan.order.edges
+        tied = [edge for edge in edges if max(edge.parts) >= 0]
+        assert tied, "no part waits for another"
+        waits = [(part(name), part(text[1:])) for name, inputs in made.items() for text in inputs if text.startswith("^")]
+        assert {(held, signal) for held, signal in waits} >= {(end(edge, 1), end(edge, 0)) for edge in tied}
+        got += train(session, x, loss, step, fed[3:])
+        back = type(reply)()
+        engine.request_rollback("test", back)
+        assert back.wait().ok and engine.switcher().live is None
+    assert np.allclose(got, expected, rtol=1e-12, atol=0)
+
+
+def part(name: str) -> tuple[str, int]:
+    """(user's op, part) of a node of a copy; -1 for a whole op."""
+    op, _, rest = name.partition("-stepd_")
+    _, found, number = rest.partition("-part")
+    return op, int(number) if found and number.isdigit() else -1
+
+
+def end(edge: Any, which: int) -> tuple[str, int]:
+    """The signal (0) or the held op (1) of an edge, as `part` says it."""
+    return (edge.tie.signal, edge.tie.held)[which], edge.parts[which]
 
 
 def test_what_is_split_can_be_fetched_fed_and_named_in_errors(hooked: Any, reply: Any, two_devices: Any) -> None:

@@ -51,6 +51,13 @@ def test_single_precision_differs_by_rounding_only() -> None:
     assert 0 < both.difference < 1e-4
 
 
+def test_pooling_in_single_precision_outlives_parts_of_nothing() -> None:
+    both = train_both("lenet", Data(np.float32, 3, late=True), 3, replicated(UNEVEN))
+    assert both.difference < 1e-4
+    pools = [name for name in both.chosen if both.facts.view.nodes[name].op == "MaxPoolGrad"]
+    assert pools, "oneDNN's gradient of pooling is what a part of nothing would end the process in"
+
+
 def test_a_region_ends_at_batch_normalization_and_begins_again_behind_it() -> None:
     both = train_both("resnet", Data(np.float32, 6), 3, replicated(EQUAL))
     nodes = both.facts.view.nodes

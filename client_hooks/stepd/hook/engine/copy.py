@@ -50,6 +50,7 @@ def copied_nodes(
     nodes = [_copied(view.nodes[name], represented, device_of) for name in order]
     if splits and facts is not None:
         nodes = split_nodes(facts, dict(zip(order, nodes, strict=True)), splits, mark, device)
+        control.with_part_edges(nodes, order, edges)
     else:
         nodes = control.with_edges(nodes, order, view, edges, device, mark)
     writes = {copy_name(name, mark): name for name in order}

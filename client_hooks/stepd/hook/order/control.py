@@ -12,6 +12,7 @@ from tensorflow.core.framework import node_def_pb2
 from stepd.hook.engine.graphview import GraphView, output_types, split_input
 from stepd.hook.engine.names import copy_name
 from stepd.hook.order.edges import Edge
+from stepd.hook.rewrite.emit import part_name
 
 
 def with_edges(
@@ -51,6 +52,24 @@ def with_edges(
         if f"^{signal}" not in waiting.input:
             waiting.input.append(f"^{signal}")
     return [*nodes, *new]
+
+
+def with_part_edges(nodes: Sequence[node_def_pb2.NodeDef], copied: Sequence[str], edges: Iterable[Edge]) -> None:
+    """As `with_edges`, where ops run in parts: `nodes` begin with the copies of the user's ops `copied`, and are changed in place.
+
+    Edges of which an end is not in this copy are left out.
+    """
+    made = dict(zip(copied, nodes, strict=False))
+    by_name = {node.name: node for node in nodes}
+
+    def end(op: str, part: int) -> node_def_pb2.NodeDef | None:
+        whole = made.get(op)
+        return by_name.get(part_name(whole.name, part)) if whole is not None and part >= 0 else whole
+
+    for edge in edges:
+        signal, held = end(edge.tie.signal, edge.parts[0]), end(edge.tie.held, edge.parts[1])
+        if signal is not None and held is not None and f"^{signal.name}" not in held.input:
+            held.input.append(f"^{signal.name}")
 
 
 def _tied_ops(edge: Edge) -> set[str]:

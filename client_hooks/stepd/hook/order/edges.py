@@ -25,7 +25,7 @@ from stepd.hook.ports import StepKind
 COSTLY_SHARE = 0.002
 COSTLY_SECONDS = 20e-6
 # So many ops back is looked for one that an edge may come from.
-_LOOK_BACK = 32
+LOOK_BACK = 32
 # Ops that compute next to nothing, where no strategy says what ops cost.
 _CHEAP = frozenset({
     "Const", "Identity", "IdentityN", "NoOp", "Placeholder", "PlaceholderWithDefault", "Reshape", "Shape", "ShapeN", "Size",
@@ -37,11 +37,15 @@ _CHEAP = frozenset({
 
 @dataclass(frozen=True)
 class Edge:
-    """`after` does not begin before `before` has run; `tie` says by which nodes this is done."""
+    """`after` does not begin before `before` has run; `tie` says by which nodes this is done.
+
+    `parts`: which parts of the signal and of the held op are meant where ops run in parts; -1: the whole op, or its join.
+    """
 
     before: str
     after: str
     tie: Tie
+    parts: tuple[int, int] = (-1, -1)
 
 
 @dataclass(frozen=True)
@@ -95,13 +99,13 @@ def _edges_of_step(
     if order is None:
         return []
     pool_of = {name: pool for name in order if (pool := pool_of_device.get(device_of[name])) is not None}
-    seconds = _costly(view, pool_of, wanted, device_of)
+    seconds = worth_an_order({name: seconds_of(view, name, wanted) for name in pool_of}, device_of, wanted)
     plan = schedule(needed, pool_of, seconds, wanted.priority)
     held = conditions(view, order)
     ends = _ends(view, classes, seconds, wanted, held)
     numbers = _with_groups(classes, ends)
-    waiting, behind = waits(view, order, needed, device_of), _behind(order, needed, numbers)
-    finder = _Finder(view, classes, members, device_of, held, waiting, behind, numbers, ends)
+    waiting, above = waits(view, order, needed, device_of), behind(order, needed, numbers)
+    finder = _Finder(view, classes, members, device_of, held, waiting, above, numbers, ends)
     edges = []
     for after in sorted(ends, key=lambda name: (plan.start[name], wanted.priority[name])):
         if after not in done:
@@ -111,7 +115,8 @@ def _edges_of_step(
     return edges
 
 
-def _seconds(view: GraphView, name: str, wanted: Wanted) -> float:
+def seconds_of(view: GraphView, name: str, wanted: Wanted) -> float:
+    """What a strategy says that an op takes; without that, whether it computes."""
     if wanted.seconds:
         return wanted.seconds.get(name, 0.0)
     node = view.nodes[name]
@@ -120,9 +125,9 @@ def _seconds(view: GraphView, name: str, wanted: Wanted) -> float:
     return 1.0 if any(dtype % 100 in ties.FLOATS for dtype in output_types(node.proto)) else 0.0  # the others compute shapes
 
 
-def _costly(view: GraphView, names: Iterable[str], wanted: Wanted, device_of: Mapping[str, str]) -> dict[str, float]:
-    """Seconds of the ops that are worth an order; the others run as soon as they can, and hold nobody up."""
-    found = {name: cost for name in names if (cost := _seconds(view, name, wanted)) > 0.0}
+def worth_an_order(work: Mapping[str, float], device_of: Mapping[str, str], wanted: Wanted) -> dict[str, float]:
+    """Seconds of what is worth an order; the others run as soon as they can, and hold nobody up."""
+    found = {name: cost for name, cost in work.items() if cost > 0.0}
     if not wanted.seconds:
         return found
     total: dict[str, float] = {}
@@ -139,19 +144,19 @@ def _ends(
     held: Mapping[str, Conditions | None],
 ) -> set[str]:
     """Ops that an edge may begin or end at: costly, of known priority, copied with the step, no state, no functions."""
-    found: set[str] = set()
-    for name in costly:
-        node = view.nodes[name]
-        if (
-            name in wanted.priority
-            and name not in classes.held
-            and held[name] is not None
-            and node.op not in rules.CONTROL_FLOW
-            and not is_stateful(node.op)
-            and not function_attrs(node.op)
-        ):
-            found.add(name)
-    return found
+    return {name for name in costly if name in wanted.priority and may_end(view, classes, name, held)}
+
+
+def may_end(view: GraphView, classes: Classes, name: str, held: Mapping[str, Conditions | None]) -> bool:
+    """Whether an edge may begin or end at an op that is copied with the step: no loops, no state, no functions."""
+    node = view.nodes[name]
+    return (
+        name not in classes.held
+        and held[name] is not None
+        and node.op not in rules.CONTROL_FLOW
+        and not is_stateful(node.op)
+        and not function_attrs(node.op)
+    )
 
 
 def _with_groups(classes: Classes, ends: Iterable[str]) -> dict[str, int]:
@@ -161,7 +166,7 @@ def _with_groups(classes: Classes, ends: Iterable[str]) -> dict[str, int]:
     return {name: number for number, name in enumerate(dict.fromkeys(names))}
 
 
-def _behind(order: Iterable[str], needed: Mapping[str, Iterable[str]], numbers: Mapping[str, int]) -> dict[str, int]:
+def behind(order: Iterable[str], needed: Mapping[str, Iterable[str]], numbers: Mapping[str, int]) -> dict[str, int]:
     """Op -> bit set of the numbered ops among its ancestors, itself included."""
     found: dict[str, int] = {}
     for name in order:
@@ -187,7 +192,7 @@ class _Finder:
     def edge_to(self, after: str, plan: Schedule, priority: Mapping[str, int]) -> Edge | None:
         """The edge from the last op that kept `after` waiting and that may hold it up."""
         before = plan.before.get(after)
-        for _ in range(_LOOK_BACK):
+        for _ in range(LOOK_BACK):
             if before is None or plan.finish[before] <= plan.ready[after]:
                 return None
             if before in self.numbers and self.behind[after] >> self.numbers[before] & 1:

@@ -16,8 +16,10 @@ from stepd.hook.engine.home import home as home_of
 from stepd.hook.model import LiveStrategy, Order
 from stepd.hook.order.edges import Edge, Wanted, order_edges
 from stepd.hook.order.native.library import NOT_BUILT
+from stepd.hook.order.part_edges import part_edges
 from stepd.hook.order.schedule import Pool
 from stepd.hook.ports import StepKind
+from stepd.hook.rewrite.chosen import Chosen
 
 
 @dataclass(frozen=True)
@@ -58,8 +60,10 @@ class Ordering:
         devices: Devices,
         moved: Mapping[str, str],
         kinds: Iterable[StepKind],
+        splits: Mapping[str, Chosen],
     ) -> OrderPlan:
-        """How the order of `strategy` is enforced in steps of `kinds`. `moved`: ops that the strategy puts elsewhere."""
+        """How the order of `strategy` is enforced in steps of `kinds`. `moved`: ops that the strategy puts elsewhere; `splits`:
+        those that run in parts."""
         way, why = choose(self.setting, strategy, self.native)
         if way is Order.NONE:
             return OrderPlan(said=f"none: {why}")
@@ -69,7 +73,10 @@ class Ordering:
         steps = _distinct(kinds)
         home = {name: moved.get(name) or home_of(view, devices, node) for name, node in view.nodes.items()}
         wanted = Wanted(strategy.priority, strategy.seconds)
-        edges = order_edges(view, classes, steps, wanted, home, self.pools)
+        if splits:
+            edges = part_edges(view, classes, steps, wanted, splits, home, self.pools)
+        else:
+            edges = order_edges(view, classes, steps, wanted, home, self.pools)
         said = f"control: {len(edges)} edges in {len(steps)} step kinds"
         return OrderPlan(way, edges, said=f"{said}; {why}" if why else said, lacks_native=bool(why) and self.native == NOT_BUILT)
 

@@ -6,6 +6,8 @@ from collections.abc import Mapping, Sequence
 
 from tensorflow.core.framework import node_def_pb2
 
+from stepd.hook.rewrite.emit import part_of
+
 TABLE = "_stepd_order"
 _MOST = 2**31 - 1
 
@@ -13,9 +15,12 @@ _MOST = 2**31 - 1
 def with_table(
     nodes: Sequence[node_def_pb2.NodeDef], copied: Sequence[str], priority: Mapping[str, int], table: int
 ) -> dict[str, int]:
-    """Names of those of `nodes`, the copies of the user's ops `copied`, that have a priority, with it. All get the table's number:
-    Grappler drops it from the nodes that it rewrites, and one that keeps it is enough."""
+    """Names of those of `nodes`, the copies of the user's ops `copied` and behind them their parts, that have a priority, with it.
+
+    All get the table's number: Grappler drops it from the nodes that it rewrites, and one that keeps it is enough.
+    """
     for node in nodes:
         node.attr[TABLE].i = table
-    named = zip(nodes, copied, strict=False)
-    return {node.name: min(priority[name], _MOST) for node, name in named if name in priority}
+    known = {node.name: min(priority[name], _MOST) for node, name in zip(nodes, copied, strict=False) if name in priority}
+    parts = {node.name: whole for node in nodes[len(copied) :] if (whole := part_of(node.name)) in known}
+    return known | {part: known[whole] for part, whole in parts.items()}

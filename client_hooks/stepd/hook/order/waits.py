@@ -7,7 +7,7 @@ could work (no head-of-line blocking by receives), and never waits for a queue t
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 from stepd.hook.engine import rules
 from stepd.hook.engine.graphview import GraphView, function_attrs, is_stateful
@@ -30,7 +30,14 @@ def may_block(view: GraphView, name: str) -> bool:
 def waits(
     view: GraphView, order: Iterable[str], needed: Mapping[str, Iterable[str]], device_of: Mapping[str, str]
 ) -> dict[str, int]:
-    """Op -> bit set of the waits among its ancestors and at itself; `order` is sorted by `needed`.
+    """Op -> bit set of the waits among its ancestors and at itself; `order` is sorted by `needed`."""
+    return waits_of(order, needed, device_of, lambda name: may_block(view, name))
+
+
+def waits_of(
+    order: Iterable[str], needed: Mapping[str, Iterable[str]], device_of: Mapping[str, str], blocks: Callable[[str], bool]
+) -> dict[str, int]:
+    """As `waits`, of any names; `blocks` says which may wait for the world.
 
     A value that two ops of one device need is one wait: it is sent once.
     """
@@ -43,7 +50,7 @@ def waits(
             bits |= found[source]
             if device_of[source] != here:
                 bits |= 1 << numbers.setdefault((source, here), len(numbers))
-        if may_block(view, name):
+        if blocks(name):
             bits |= 1 << numbers.setdefault((name, ""), len(numbers))
         found[name] = bits
     return found

@@ -31,6 +31,12 @@ def part_name(name: str, k: int) -> str:
     return f"{name}-part{k}"
 
 
+def part_of(name: str) -> str:
+    """The copy that the node `name` is a part of; "" for other nodes."""
+    whole, found, number = name.rpartition("-part")
+    return whole if found and number.isdigit() else ""
+
+
 def split_nodes(
     facts: Facts,
     copied: Mapping[str, Any],
@@ -123,11 +129,16 @@ class _Rewriting:
         return way.units == 0 and self._copied[name].op in table.PADDED_WHEN_EMPTY
 
     def _guarded(self, name: str, part: Any, make: Maker) -> str:
-        """Give an empty part one row of zeros, and drop what comes of it; other parts pass without a copy."""
-        rank = len(self._facts.dims(*self._facts.data_inputs(name)[0]) or ())
-        types = graphview.output_types(part)
-        part.input[0], rows = make.at_least_one_row(part.input[0], types[0], rank)
-        return make.first_rows(part.name, types[0], rows, rank)
+        """Give an empty part one row of zeros, in all that it cuts, and drop what comes of it; other parts pass without a copy."""
+        types = graphview.input_types(part)
+        made, rows = graphview.output_types(part)[0], ""
+        for index, (slot, tensor) in enumerate(zip(self._chosen[name].way.inputs, self._facts.data_inputs(name), strict=True)):
+            if slot.kind == "cut":
+                pad = Maker(f"{part.name}-{index}", part.device, self._made)
+                rank = len(self._facts.dims(*tensor) or ())
+                part.input[index], found = pad.at_least_one_row(part.input[index], types[index], rank)
+                rows = rows or found
+        return make.first_rows(part.name, made, rows, len(self._facts.dims(name, 0) or ()))
 
     def _divided(self, name: str, values: Sequence[str], sums: Sequence[str]) -> list[str]:
         """Terms of a mean, from sums: divided by how many elements of the whole make one of the result."""

@@ -111,8 +111,9 @@ NEVER_EMPTY = frozenset({
 """Op types that refuse a part of nothing, or get it wrong (memory that nobody has set, as of TensorFlow 2.21): not split where
 the size of an axis is known at run time only."""
 
-PADDED_WHEN_EMPTY = frozenset({"Conv2D", "Conv3D", "DepthwiseConv2dNative"})
-"""Op types that give a wrong shape for an empty batch (oneDNN's kernels do): such a part gets a row, which is dropped again."""
+PADDED_WHEN_EMPTY = frozenset({"Conv2D", "Conv3D", "DepthwiseConv2dNative", "MaxPool", "MaxPoolGrad"})
+"""Op types that give a wrong shape for an empty batch (oneDNN's kernels do), or end the process (its MaxPoolGrad behind a
+MaxPool of nothing): such a part gets a row, which is dropped again."""
 
 PULLED = frozenset(
     name
