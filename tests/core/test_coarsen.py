@@ -14,6 +14,7 @@ from stepd.core.errors import PlannerError, ProblemError
 from stepd.core.placement.coarse_groups import merge_ops
 from stepd.core.placement.exact import best_start
 from stepd.core.placement.registry import PlanOptions
+from stepd.core.prepared import prepare
 from stepd.core.simulator import simulate_placement
 from stepd.core.validation import validate
 
@@ -77,3 +78,35 @@ def test_merged_problems_are_valid_and_expanded_strategies_are_too(lab: Any, dat
     assert np.isfinite(simulation.step_seconds)
     order = np.argsort(priority)
     assert (np.diff(small_priority[coarse.cluster[order]]) >= 0).all(), "clusters keep their order"
+
+
+@given(data=st.data())
+@settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
+def test_what_goes_to_the_same_clusters_is_one_output(lab: Any, data: st.DataObject) -> None:
+    """Against an account by dictionaries, for any clusters that close no cycle."""
+    problem = data.draw(lab.problems(max_ops=14, memory=(10**6,)))
+    tables = prepare(problem).tables
+    cluster = np.empty(problem.n_ops, dtype=np.int32)
+    widths = data.draw(st.lists(st.integers(0, 1), min_size=problem.n_ops, max_size=problem.n_ops))
+    cluster[tables.topological] = np.cumsum([0, *widths[1:]])
+    sums: dict[tuple[int, frozenset[int]], int] = {}
+    for out, op in enumerate(tables.output_op.tolist()):
+        readers = tables.reader[tables.reader_pointer[out] : tables.reader_pointer[out + 1]]
+        to = frozenset(cluster[readers].tolist()) - {int(cluster[op])}
+        if to:
+            sums[int(cluster[op]), to] = sums.get((int(cluster[op]), to), 0) + int(tables.output_bytes[out])
+    coarse = coarsen(problem, cluster).problem
+    sent: dict[tuple[int, int], tuple[set[int], int]] = {}
+    control = set()
+    for src, dst, output, size in zip(
+        coarse.edge_src.tolist(), coarse.edge_dst.tolist(), coarse.edge_output.tolist(), coarse.edge_bytes.tolist(), strict=True
+    ):
+        if output < 0:
+            control.add((src, dst))
+        else:
+            sent.setdefault((src, output), (set(), size))[0].add(dst)
+    assert sorted((src, sorted(to), size) for (src, _), (to, size) in sent.items()) == sorted(
+        (src, sorted(to), size) for (src, to), size in sums.items() if size
+    )
+    served = {(src, dst) for (src, to), size in sums.items() if size for dst in to}
+    assert control == {(src, dst) for (src, to), size in sums.items() if not size for dst in to} - served

@@ -87,28 +87,71 @@ def expand(coarse: Coarse, placement: Index, priority: Index) -> tuple[Index, In
 
 def _edges(tables: Tables, cluster: Index) -> tuple[Index, Index, Index, Int]:
     """Edge columns between clusters: source, destination, output number, bytes."""
+    count = int(cluster.max(initial=-1)) + 1
     readers = np.diff(tables.reader_pointer)
     output = np.repeat(np.arange(readers.size), readers)
-    src, dst = cluster[tables.output_op[output]], cluster[tables.reader]
-    crossing = src != dst
-    bytes_to: dict[int, dict[tuple[int, ...], int]] = {}
-    targets: dict[int, list[int]] = {}
-    for out, to in np.unique(np.stack((output[crossing], dst[crossing])), axis=1).T.tolist():
-        targets.setdefault(out, []).append(to)
-    for out, clusters in targets.items():
-        sums = bytes_to.setdefault(int(cluster[tables.output_op[out]]), {})
-        sums[tuple(clusters)] = sums.get(tuple(clusters), 0) + int(tables.output_bytes[out])
-    columns: list[tuple[int, int, int, int]] = []
-    for source in sorted(bytes_to):
-        sent = {to: size for to, size in bytes_to[source].items() if size}
-        served = {target for to in sent for target in to}
-        empty = {target for to, size in bytes_to[source].items() if not size for target in to} - served
-        columns.extend((source, target, -1, 0) for target in sorted(empty))
-        for number, (to, size) in enumerate(sent.items()):
-            columns.extend((source, target, number, size) for target in to)
-    table = np.array(columns, dtype=np.int64).reshape(-1, 4)
-    i32 = table[:, :3].astype(np.int32)
-    return i32[:, 0].copy(), i32[:, 1].copy(), i32[:, 2].copy(), table[:, 3].copy()
+    target = cluster[tables.reader].astype(np.int64)
+    away = cluster[tables.output_op[output]] != target
+    pairs = np.unique(output[away] * max(count, 1) + target[away])
+    output, target = pairs // max(count, 1), pairs % max(count, 1)
+    first = np.flatnonzero(np.diff(output, prepend=-1))  # of each output that leaves its cluster
+    leaving = output[first]
+    source = cluster[tables.output_op[leaving]].astype(np.int64)
+    kind = _alike(source, first, target)
+    sizes = np.zeros(int(kind.max(initial=-1)) + 1, dtype=np.int64)
+    np.add.at(sizes, kind, tables.output_bytes[leaving])
+    begin = np.unique(kind, return_index=True)[1]  # kinds are numbered as they come: increasing
+    width = np.diff(first, append=len(target))[begin]
+    of_kind = np.repeat(np.arange(len(begin)), width)
+    src = source[begin][of_kind]
+    dst = target[np.repeat(first[begin] - np.cumsum(width) + width, width) + np.arange(len(of_kind))]
+    data = sizes[of_kind] > 0
+    number = np.where(data, of_kind, -1)
+    order = np.lexsort((dst, number, src))
+    src, dst, number, data = src[order], dst[order], number[order], data[order]
+    # What has no bytes is a control edge: one for a pair, and none where something is sent anyway.
+    pair = src * count + dst
+    kept = data | ~np.isin(pair, pair[data])
+    kept[1:] &= data[1:] | data[:-1] | (pair[1:] != pair[:-1])
+    src, dst, number = src[kept], dst[kept], number[kept]
+    nbytes = np.where(number >= 0, np.append(sizes, 0)[number], 0)
+    return src.astype(np.int32), dst.astype(np.int32), _from_zero(src, number), nbytes
+
+
+def _alike(source: Int, first: Int, target: Int) -> Int:
+    """Numbers, by first appearance, of the kinds of outputs: those of one source cluster that go to the same clusters are one kind.
+
+    source: int64 [k]; target: clusters of all outputs one after the other, sorted within each, those of output i from first[i] on.
+    """
+    width = np.diff(first, append=len(target))
+    salt = 0x9E3779B97F4A7C15
+    while True:  # sets are compared by a checksum first, and then whether that was right
+        mixed = (target.astype(np.uint64) + np.uint64(1)) * np.uint64(salt)
+        mixed ^= mixed >> np.uint64(29)
+        mixed *= np.uint64(salt)
+        mixed ^= mixed >> np.uint64(32)
+        sums = np.add.reduceat(mixed, first) if len(first) else mixed
+        order = np.lexsort((sums, width, source))
+        new = np.ones(len(order), dtype=bool)
+        new[1:] = (np.diff(source[order]) != 0) | (np.diff(width[order]) != 0) | (sums[order][1:] != sums[order][:-1])
+        leader = np.empty(len(order), dtype=np.int64)
+        leader[order] = order[np.flatnonzero(new)][np.cumsum(new) - 1]
+        shift = np.repeat(first[leader] - first, width)
+        if np.array_equal(target[np.arange(len(target)) + shift], target):
+            break
+        salt = (salt + 0x632BE59BD9B4E01A) % 2**64  # odd again
+    leads = np.zeros(len(order), dtype=bool)
+    leads[leader] = True
+    return (np.cumsum(leads) - 1)[leader]
+
+
+def _from_zero(src: Int, number: Int) -> Index:
+    """`number`, increasing within each source and -1 for control edges, as 0, 1, ... within the source. int32."""
+    step = (np.diff(number, prepend=-2) != 0) & (number >= 0)
+    total = np.cumsum(step)
+    starts = np.diff(src, prepend=-1) != 0
+    before = (total - step)[starts]
+    return np.where(number >= 0, total - 1 - before[np.cumsum(starts) - 1], -1).astype(np.int32)
 
 
 def _colocation(colocation: Index, cluster: Index, count: int) -> Index:

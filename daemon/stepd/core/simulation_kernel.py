@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from stepd.core.compiled import inlined, kernel, lean
+from stepd.core.compiled import inlined, lean
 from stepd.core.heaps import pop, pop_timed, push_timed
 from stepd.core.prepared import Tables
 from stepd.core.problem import Float, Index, Int
@@ -224,9 +224,10 @@ class Trace(NamedTuple):
     peak: Int  # [d] bytes
 
 
-@kernel
-def simulate_kernel(tables: Tables, placement: Index, priority: Index, limit: float, track_memory: bool) -> Trace:
-    """One step in a state of its own. A search that simulates often keeps a State and calls `run_step`."""
+def simulate_alone(
+    tables: Tables, placement: Index, priority: Index, tail: Float, limit: float = np.inf, track_memory: bool = True
+) -> Trace:
+    """One step in a state of its own; arguments as `run_step`. A search that simulates often keeps a State."""
     state = new_state(tables)
-    makespan = run_step(tables, state, placement, priority, np.zeros(len(placement)), limit, track_memory)
+    makespan = run_step(tables, state, placement, priority, tail, limit, track_memory)
     return Trace(makespan, state.peak)

@@ -29,7 +29,7 @@ def schedule(prepared, kind, contention, deferred, memory_factor):
     rank, order = ranked(prepared)
     n, d = prepared.tables.seconds.shape
     limits = limits_of(prepared, memory_factor)
-    mask = deferrable(prepared.tables, 1.0) if deferred else nothing_deferred(prepared)
+    mask = deferrable(prepared.tables, op_seconds(prepared, "max"), 1.0) if deferred else nothing_deferred(prepared)
     if kind == "etf":
         return earliest_first(
             prepared.tables, limits, Rules(contention, False, 64), Choice(order, mask, np.ones((n, d), dtype=bool))
@@ -137,7 +137,7 @@ def test_a_variable_goes_where_its_reader_goes_and_starts_no_sooner(lab):
     )
     prepared = prepare(problem)
     _, order = ranked(prepared)
-    deferred = deferrable(prepared.tables, 1.0)
+    deferred = deferrable(prepared.tables, op_seconds(prepared, "max"), 1.0)
     assert deferred.tolist() == [True, True, False, False]
     state = schedule(prepared, "heft", True, True, 1.0)
     assert state.placement.tolist() == [0, 1, 0, 1]

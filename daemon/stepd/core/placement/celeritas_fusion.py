@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from stepd.core.compiled import inner, kernel
+from stepd.core.compiled import inlined, lean
 from stepd.core.placement.celeritas_order import cpd_topo
 from stepd.core.placement.partial_schedule import Mask
 from stepd.core.placement.ranks import op_seconds, transfer_seconds
@@ -64,7 +64,6 @@ def communication_ratio(prepared: Prepared) -> float:
     return edges / work if work else np.inf
 
 
-@kernel
 def optimal_breakpoints(
     tables: Tables, order: Index, transfer: Float, memory: Float, masks: Int, reach: int, memory_limit: float
 ) -> Int:
@@ -81,12 +80,12 @@ def optimal_breakpoints(
         cost=np.zeros(n + 1),
         into=np.zeros(n + 1),
     )
-    for k in range(n):
-        work.position[order[k]] = k
-    for j in range(1, n + 1):
-        _extend_costs(tables, work, order[j - 1], transfer, j, reach)
-        _best_break(work, order, memory, masks, j, reach, memory_limit)
-    return _backwards(work.previous)
+    work.position[order] = np.arange(n)
+    _grow(tables, work, order, transfer, memory, masks, reach, memory_limit)
+    breaks = [n]
+    while breaks[-1] > 0:  # P(P(...P(n)))
+        breaks.append(int(work.previous[breaks[-1]]))
+    return np.array(breaks[::-1], dtype=np.int64)
 
 
 class _Work(NamedTuple):
@@ -99,7 +98,16 @@ class _Work(NamedTuple):
     into: Float  # [n + 1] by position: c to the op at j - 1
 
 
-@inner
+@lean
+def _grow(
+    tables: Tables, work: _Work, order: Index, transfer: Float, memory: Float, masks: Int, reach: int, memory_limit: float
+) -> None:
+    for j in range(1, len(order) + 1):
+        _extend_costs(tables, work, order[j - 1], transfer, j, reach)
+        _best_break(work, order, memory, masks, j, reach, memory_limit)
+
+
+@inlined
 def _extend_costs(tables: Tables, work: _Work, op: int, transfer: Float, j: int, reach: int) -> None:
     """Equation 5: every run grows by `op`, the one at position j - 1."""
     leaving = 0.0
@@ -116,7 +124,7 @@ def _extend_costs(tables: Tables, work: _Work, op: int, transfer: Float, j: int,
         work.into[work.position[tables.output_op[tables.input[i]]]] = 0.0
 
 
-@inner
+@inlined
 def _best_break(work: _Work, order: Index, memory: Float, masks: Int, j: int, reach: int, memory_limit: float) -> None:
     """Equation 6: where the run that ends before position j had best begin."""
     work.best[j] = work.best[j - 1] + work.cost[j - 1]
@@ -131,19 +139,3 @@ def _best_break(work: _Work, order: Index, memory: Float, masks: Int, j: int, re
         if work.best[i] + work.cost[i] < work.best[j]:
             work.best[j] = work.best[i] + work.cost[i]
             work.previous[j] = i
-
-
-@kernel
-def _backwards(previous: Int) -> Int:
-    """Follow P(P(...P(n))) to 0 and turn it around."""
-    n = len(previous) - 1
-    count, at = 1, n
-    while at > 0:
-        at = previous[at]
-        count += 1
-    breaks = np.empty(count, dtype=np.int64)
-    at = n
-    for k in range(count - 1, -1, -1):
-        breaks[k] = at
-        at = previous[at]
-    return breaks

@@ -27,9 +27,13 @@ def critical_lengths(prepared: Prepared) -> Float:
     return np.asarray(top + upward_ranks(prepared.tables, seconds, transfer))
 
 
-@kernel
 def depth_first_order(tables: Tables, key: Float) -> Index:
     """Algorithm 1, CPD_TOPO, lines 8-20: the queue whose head grows is a stack; larger keys come out first. int32 [n]."""
+    return _depth_first(tables, key, np.argsort(key, kind="stable").astype(np.int32))
+
+
+@kernel
+def _depth_first(tables: Tables, key: Float, by_key: Index) -> Index:
     n = len(key)
     missing = np.empty(n, dtype=np.int32)
     stack = np.empty(n, dtype=np.int32)
@@ -37,7 +41,7 @@ def depth_first_order(tables: Tables, key: Float) -> Index:
     for op in range(n):
         missing[op] = tables.input_pointer[op + 1] - tables.input_pointer[op]
     size, done = 0, 0
-    for op in np.argsort(key, kind="mergesort"):
+    for op in by_key:
         if missing[op] == 0:
             stack[size] = op
             size += 1

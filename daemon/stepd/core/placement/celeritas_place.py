@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from stepd.core.compiled import inner, kernel
+from stepd.core.compiled import inner, lean
 from stepd.core.placement.device_choice import roomiest
 from stepd.core.placement.partial_schedule import (
     Limits,
@@ -22,7 +22,6 @@ from stepd.core.prepared import Tables
 from stepd.core.problem import Float, Index
 
 
-@kernel
 def adjusting_placement(tables: Tables, limits: Limits, rules: Rules, order: Index, transfer: Float) -> Partial:
     """Algorithm 2: stay on the device of the op before, unless another starts it sooner by more than back_cost (Equation 9).
 
@@ -33,7 +32,7 @@ def adjusting_placement(tables: Tables, limits: Limits, rules: Rules, order: Ind
     return state
 
 
-@inner
+@lean
 def _adjust(tables: Tables, limits: Limits, rules: Rules, order: Index, transfer: Float, state: Partial, begin: Float) -> None:
     current = 0
     for op in order:
@@ -72,7 +71,6 @@ def _back_cost(tables: Tables, transfer: Float, op: int) -> float:
     return longest
 
 
-@kernel
 def order_place(tables: Tables, limits: Limits, rules: Rules, order: Index) -> Partial:
     """Order-Place: fill one device after the other in `order` (int32 [n], topological); when all are full, the roomiest."""
     state = new_partial(tables, limits, rules)
@@ -80,7 +78,7 @@ def order_place(tables: Tables, limits: Limits, rules: Rules, order: Index) -> P
     return state
 
 
-@inner
+@lean
 def _fill(tables: Tables, limits: Limits, rules: Rules, order: Index, state: Partial) -> None:
     current = 0
     for op in order:

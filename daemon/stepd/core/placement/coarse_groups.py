@@ -7,6 +7,7 @@ import numpy as np
 from stepd.core.coarsen import Coarse, coarsen
 from stepd.core.placement.deferral import deferrable
 from stepd.core.placement.pesto_merging import SLOWER, Sharing, join, merge
+from stepd.core.placement.ranks import op_seconds
 from stepd.core.prepared import Prepared, prepare
 from stepd.core.problem import Index, Problem
 
@@ -52,7 +53,7 @@ def coplaced(problem: Problem) -> Index:
     tables = prepared.tables
     limits = sharing(prepared)
     state = (limits.parent, limits.seconds, limits.resident, limits.capacity, limits.ideal, SLOWER, np.inf)
-    deferred = deferrable(tables, NEGLIGIBLE)
+    deferred = deferrable(tables, op_seconds(prepared, "max"), NEGLIGIBLE)
     target = np.arange(problem.n_ops)
     for op in tables.topological[::-1].tolist():  # readers first
         first, last = tables.output_pointer[op], tables.output_pointer[op + 1]

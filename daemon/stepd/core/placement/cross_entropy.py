@@ -11,7 +11,7 @@ from __future__ import annotations
 import numpy as np
 
 from stepd.core.coarsen import Coarse, expand
-from stepd.core.compiled import inner, kernel
+from stepd.core.compiled import lean
 from stepd.core.placement.anytime import Allowance
 from stepd.core.placement.coarse_groups import merged
 from stepd.core.placement.registry import PlanOptions
@@ -63,7 +63,6 @@ def _answer(problem: Problem, options: PlanOptions, coarse: Coarse, space: Space
     return finish(problem, "cross-entropy", options, placement, priority, draws=drawn, clusters=coarse.problem.n_ops)
 
 
-@kernel
 def draw(space: Space, chance: Float, rng: Rng, count: int) -> tuple[Index, Float]:
     """Draw and score `count` placements. int32 [count, g], float64 [count] seconds."""
     devices = np.empty((count, chance.shape[0]), dtype=np.int32)
@@ -72,7 +71,7 @@ def draw(space: Space, chance: Float, rng: Rng, count: int) -> tuple[Index, Floa
     return devices, costs
 
 
-@inner
+@lean
 def _draw(space: Space, chance: Float, rng: Rng, devices: Index, costs: Float, placement: Index) -> None:
     n_groups, n_devices = chance.shape
     for k in range(len(costs)):

@@ -28,8 +28,11 @@ def nothing_deferred(prepared: Prepared) -> Mask:
 
 
 @kernel
-def deferrable(tables: Tables, fraction: float) -> Mask:
-    """Ops that have readers, wait for deferrable ops only, and cost at most `fraction` of sending what they make, on any device."""
+def deferrable(tables: Tables, longest: Float, fraction: float) -> Mask:
+    """Ops that have readers, wait for deferrable ops only, and cost at most `fraction` of sending what they make, on any device.
+
+    longest: float64 [n], the seconds of each op on the slowest device that runs it.
+    """
     n, d = tables.seconds.shape
     deferred = np.zeros(n, dtype=np.bool_)
     latency, bandwidth = np.inf, 0.0
@@ -46,11 +49,7 @@ def deferrable(tables: Tables, fraction: float) -> Mask:
         for o in range(tables.output_pointer[op], tables.output_pointer[op + 1]):
             sending = max(sending, latency + tables.output_bytes[o] / bandwidth)
             readers += tables.reader_pointer[o + 1] - tables.reader_pointer[o]
-        slowest = 0.0
-        for device in range(d):
-            if tables.seconds[op, device] < np.inf:
-                slowest = max(slowest, tables.seconds[op, device])
-        follows = readers > 0 and slowest <= fraction * sending
+        follows = readers > 0 and longest[op] <= fraction * sending
         for i in range(tables.input_pointer[op], tables.input_pointer[op + 1]):
             follows = follows and deferred[tables.output_op[tables.input[i]]]
         deferred[op] = follows

@@ -29,7 +29,7 @@ def etf(problem: Problem, options: PlanOptions, name: str, *, memory_factor: flo
     rank = upward_ranks(tables, op_seconds(prepared, "mean"), transfer_seconds(prepared, "mean"))
     order = by_rank(prepared, rank)
     defer = options.parameter("defer", options.link_aware)
-    choice = Choice(order, deferrable(tables, 1.0) if defer else nothing_deferred(prepared), permitted)
+    choice = Choice(order, deferrable(tables, op_seconds(prepared, "max"), 1.0) if defer else nothing_deferred(prepared), permitted)
     rules = Rules(contention=options.link_aware, insertion=False, gaps=GAPS)
     state = earliest_first(tables, limits_of(prepared, memory_factor), rules, choice)
     return finish(

@@ -93,7 +93,7 @@ def dpos(prepared: Prepared, settings: Settings, limit: float = np.inf, costs_of
     plan = Plan(
         order=order,
         path=critical_path(tables, rank) if settings.path else np.empty(0, dtype=np.int32),
-        deferred=deferrable(tables, 1.0) if settings.defer else nothing_deferred(prepared),
+        deferred=deferrable(tables, costs_of(prepared, "max"), 1.0) if settings.defer else nothing_deferred(prepared),
         tail=tail,
         limit=float(limit),
     )

@@ -6,8 +6,8 @@ schedule's own FT(o_exit) decides (`accept="schedule"`) and the first op that do
 default a split must also shorten the simulated step, and `patience` ops in a row may fail.
 
 A schedule is given up as soon as some op ends too late to beat the best one so far, and so is its simulation; the costs of ops
-that no split touches are taken from the whole problem; two ways to split an op are tried at the same time where there are
-threads. None of that changes the answer.
+that no split touches are taken from the whole problem; several ways to split are tried at the same time where there are
+threads, those of the next ops too as long as nothing better is found. None of that changes the answer.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from stepd.core.placement.registry import PlanOptions
 from stepd.core.placement.split_answer import read_off, simulate_parts
 from stepd.core.placement.split_problem import SplitCosts, Splittable, split_problem, splittable
 from stepd.core.prepared import Prepared, prepare
-from stepd.core.problem import Float, Int, Problem
+from stepd.core.problem import Float, Int, Problem, SplitChoice
 from stepd.core.strategy import Split, Strategy
 
 PATIENCE = 10
-AT_ONCE = 2
-"""Ways to split an op that are tried before the best one so far is looked at again."""
+AT_ONCE = (2, 16)
+"""Ways to split that are tried before it is looked at whether one was better: so few after one that was, at most so many."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -47,18 +47,7 @@ def place(problem: Problem, options: PlanOptions) -> Strategy:
     search = _Search(problem, options)
     best = search.answer((), None)
     assert best is not None, "without a limit there always is a schedule"
-    patience, failed = int(options.parameter("patience", PATIENCE)), 0
-    for op in search.candidates(best.strategy):
-        better = search.best_split(op, best)
-        if better is None:
-            failed += 1
-        else:
-            best, failed = better, 0
-            if options.report is not None:
-                options.report(search.labelled(best))
-        if failed >= patience or search.ended():
-            break
-    return search.labelled(best)
+    return search.labelled(search.run(best))
 
 
 class _Search:
@@ -66,6 +55,9 @@ class _Search:
 
     def __init__(self, problem: Problem, options: PlanOptions) -> None:
         self.base: Splittable = splittable(problem)
+        self.choices: dict[int, list[SplitChoice]] = {}
+        for choice in self.base.choices.values():
+            self.choices.setdefault(choice.op, []).append(choice)
         self.options = options
         self.settings: Settings = settings_of(options, costs="max", path=True)
         self.simulated = options.parameter("accept", "simulated") == "simulated"
@@ -89,33 +81,47 @@ class _Search:
         tables = prepare(problem).tables
         seconds, transfer = placed_costs(problem, strategy.placement)
         path = critical_path(tables, upward_ranks(tables, seconds, transfer))
-        able = {op for op, _ in self.base.choices}
-        return sorted((int(op) for op in path if op in able), key=lambda op: -seconds[op])
+        return sorted((int(op) for op in path if op in self.choices), key=lambda op: -seconds[op])
 
-    def best_split(self, op: int, best: _Answer) -> _Answer | None:
-        """Algorithm 2, line 8: every axis and number of parts of one op; None when none is better than `best`."""
-        found: _Answer | None = None
-        ways = self.ways(op)
-        while ways and not self.ended():
-            at_once = min(AT_ONCE, self.options.max_work - self.reschedules) if self.options.max_work else AT_ONCE
-            bar = found or best
-            lists = [(*best.strategy.splits, split) for split in ways[:at_once]]
-            ways = ways[at_once:]
-            self.reschedules += len(lists)
-            for answer in self.options.run_all(partial(self.answer, bar=bar), lists):
+    def run(self, best: _Answer) -> _Answer:
+        """Algorithm 2, lines 6-16, from DPOS without a split."""
+        patience, failed = int(self.options.parameter("patience", PATIENCE)), 0
+        ways = [split for op in self.candidates(best.strategy) for split in self.ways(op)]
+        found: _Answer | None = None  # the best of the ways to split the op that is being tried
+        done, width = 0, AT_ONCE[0]
+        while done < len(ways) and failed < patience and not self.ended():
+            batch = self.batch(ways, done, width, same_op=found is not None)
+            width = min(2 * width, AT_ONCE[1])
+            lists = [(*best.strategy.splits, split) for split in batch]
+            for split, answer in zip(batch, self.options.run_all(partial(self.answer, bar=found or best), lists), strict=False):
+                self.reschedules += 1
+                done += 1
                 if answer is not None and self.beats(answer, found or best):
                     found = answer
-        return found
+                if done < len(ways) and ways[done].op == split.op and not self.ended():
+                    continue
+                failed = 0 if found else failed + 1
+                if found is not None:
+                    best, found, width = found, None, AT_ONCE[0]
+                    if self.options.report is not None:
+                        self.options.report(self.labelled(best))
+                    break  # what was tried beyond this op was tried without its split
+                if failed >= patience or self.ended():
+                    break
+        return best
+
+    def batch(self, ways: list[Split], done: int, width: int, same_op: bool) -> list[Split]:
+        """The next ways to try at the same time: beyond the op of the first of them only while nothing better was found for it."""
+        if self.options.max_work:
+            width = min(width, self.options.max_work - self.reschedules)
+        batch = ways[done : done + width]
+        return [split for split in batch if split.op == batch[0].op] if same_op else batch
 
     def ways(self, op: int) -> list[Split]:
         """The splits of `op` that the problem offers, into at most as many parts as there are devices."""
         devices = self.base.problem.n_devices
-        return [
-            Split(op, axis, parts)
-            for (candidate, axis), choice in self.base.choices.items()
-            if candidate == op
-            for parts in range(2, min(choice.max_parts, devices) + 1)
-        ]
+        choices = self.choices.get(op, ())
+        return [Split(op, choice.axis, parts) for choice in choices for parts in range(2, min(choice.max_parts, devices) + 1)]
 
     def beats(self, answer: _Answer, other: _Answer) -> bool:
         """Whether `answer` is accepted over `other`."""
@@ -139,7 +145,7 @@ class _Search:
             np.inf if bar is None else bar.own_seconds,
             lambda prepared, costs: self.op_seconds(prepared, costs, changed),
         )
-        if not sequence.seconds < np.inf:
+        if not sequence.seconds < (np.inf if bar is None else bar.own_seconds):
             return None
         placement, priority, placed = read_off(split, sequence.placement, sequence.priority)
         strategy = Strategy(self.base.problem.name, placement, priority, np.inf, placed)

@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 
 from stepd.core.coarsen import coarsen, expand
-from stepd.core.compiled import inner, kernel
+from stepd.core.compiled import inner, lean
 from stepd.core.heaps import pop_timed, push_timed
 from stepd.core.placement.coarse_groups import coplaced, merge_ops
 from stepd.core.placement.device_choice import roomiest
@@ -75,7 +75,6 @@ def place(problem: Problem, options: PlanOptions) -> Strategy:
     )
 
 
-@kernel
 def schedule(tables: Tables, limits: Limits, rules: Rules, child: Index, transfer: Float) -> tuple[Partial, Index]:
     """Place every op; the second value is the number of each op in the order of placing, int32 [n].
 
@@ -85,20 +84,14 @@ def schedule(tables: Tables, limits: Limits, rules: Rules, child: Index, transfe
     n, n_devices = tables.seconds.shape
     state = new_partial(tables, limits, rules)
     awake = Awake(np.zeros(n_devices), np.full(n_devices, -1, dtype=np.int32))
-    missing = np.empty(n, dtype=np.int32)
+    missing = np.diff(tables.input_pointer)
     times, items = np.empty(n), np.empty(n, dtype=np.int32)
-    size = 0
-    for op in range(n):
-        missing[op] = tables.input_pointer[op + 1] - tables.input_pointer[op]
-        if missing[op] == 0:
-            push_timed(times, items, size, 0.0, op)
-            size += 1
     sequence = np.empty(n, dtype=np.int32)
-    _run(tables, limits, rules, state, awake, child, transfer, missing, times, items, size, sequence)
+    _run(tables, limits, rules, state, awake, child, transfer, missing, times, items, sequence)
     return state, sequence
 
 
-@inner
+@lean
 def _run(
     tables: Tables,
     limits: Limits,
@@ -110,10 +103,13 @@ def _run(
     missing: Index,
     times: Float,
     items: Index,
-    size: int,
     sequence: Index,
 ) -> None:
-    placed = 0
+    placed, size = 0, 0
+    for op in range(len(missing)):
+        if missing[op] == 0:
+            push_timed(times, items, size, 0.0, op)
+            size += 1
     while size > 0:
         op = pop_timed(times, items, size)
         size -= 1

@@ -66,6 +66,27 @@ def upward_ranks(tables: Tables, seconds: Float, transfer: Float) -> Float:
 
 
 @kernel
+def placed_tails(tables: Tables, placement: Index) -> Float:
+    """Seconds [n] from an op's start to the end of the step when every op runs at `placement` int32 [n], were all links idle."""
+    n = len(placement)
+    tail = np.zeros(n)
+    for k in range(n - 1, -1, -1):
+        op = tables.topological[k]
+        home = placement[op]
+        longest = 0.0
+        for o in range(tables.output_pointer[op], tables.output_pointer[op + 1]):
+            for r in range(tables.reader_pointer[o], tables.reader_pointer[o + 1]):
+                reader = tables.reader[r]
+                there = placement[reader]
+                way = tail[reader]
+                if there != home:
+                    way += tables.latency[home, there] + tables.output_bytes[o] / tables.bandwidth[home, there]
+                longest = max(longest, way)
+        tail[op] = tables.seconds[op, home] + longest
+    return tail
+
+
+@kernel
 def top_levels(tables: Tables, seconds: Float, transfer: Float) -> Float:
     """tlevel (Celeritas Equation 2): seconds of the longest path from any source to the start of each op. float64 [n]."""
     n = len(seconds)

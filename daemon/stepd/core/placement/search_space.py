@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from stepd.core.compiled import kernel, lean
+from stepd.core.compiled import lean
 from stepd.core.placement.partial_schedule import Mask
 from stepd.core.placement.ranks import by_rank, op_seconds, transfer_seconds, upward_ranks
 from stepd.core.prepared import Tables, prepare
@@ -50,13 +50,9 @@ def search_space(problem: Problem) -> Space:
     )
 
 
-@kernel
 def group_placement(space: Space, group_device: Index) -> Index:
     """int32 [n] from int32 [g]."""
-    placement = np.empty(len(space.priority), dtype=np.int32)
-    for op in range(len(placement)):
-        placement[op] = group_device[space.tables.group[op]]
-    return placement
+    return group_device[space.tables.group]
 
 
 @lean
@@ -69,18 +65,15 @@ def score(space: Space, placement: Index, limit: float) -> float:
     return seconds + space.penalty * over + (0.1 * seconds if over > 0.0 else 0.0)
 
 
-@kernel
 def best_single(space: Space) -> Index:
     """Every group on the device that scores best when all that can run there do, the rest on their first. int32 [g]."""
-    n_groups, n_devices = space.allowed.shape
-    best = np.zeros(n_groups, dtype=np.int32)
+    first = space.allowed.argmax(axis=1)
+    best: Index = first.astype(np.int32)
     best_score = np.inf
-    for d in range(n_devices):
-        choice = np.zeros(n_groups, dtype=np.int32)
-        for g in range(n_groups):
-            choice[g] = d if space.allowed[g, d] else np.argmax(space.allowed[g])
+    for device in range(space.allowed.shape[1]):
+        choice = np.where(space.allowed[:, device], device, first).astype(np.int32)
         found = score(space, group_placement(space, choice), best_score)
-        if d == 0 or found < best_score:
+        if device == 0 or found < best_score:
             best, best_score = choice, found
     return best
 

@@ -10,9 +10,10 @@ from dataclasses import replace
 
 import numpy as np
 
+from stepd.core.placement.ranks import placed_tails
 from stepd.core.placement.split_problem import PART, WHOLE, SplitCosts, SplitProblem, Splittable, split_problem, splittable
 from stepd.core.problem import Index, Problem
-from stepd.core.simulation_kernel import Trace, simulate_kernel
+from stepd.core.simulation_kernel import Trace, simulate_alone
 from stepd.core.strategy import Split, Strategy
 
 
@@ -27,7 +28,11 @@ def simulate_parts(base: Splittable, split: SplitProblem, strategy: Strategy, li
     """As `simulate_split`, of a split problem that is there already; makespan inf when it must exceed `limit` seconds."""
     placement = part_placement(base, split, strategy.placement, strategy.splits)
     priority = part_priority(split, strategy.priority)
-    return simulate_kernel(split.prepared.tables, placement, priority, limit, True)
+    tables = split.prepared.tables
+    if limit == np.inf:
+        return simulate_alone(tables, placement, priority, np.zeros(len(placement)))
+    tail = placed_tails(tables, placement) * (1.0 - 1e-9)  # roundings of a sum must not decide
+    return simulate_alone(tables, placement, priority, tail, limit)
 
 
 def part_placement(base: Splittable, split: SplitProblem, placement: Index, splits: tuple[Split, ...]) -> Index:

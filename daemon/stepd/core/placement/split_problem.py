@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from stepd.core.errors import StrategyError
-from stepd.core.placement.split_tables import Additions, with_additions
+from stepd.core.placement.split_tables import Additions, Edges, edges_of, with_additions
 from stepd.core.prepared import Prepared, prepare
 from stepd.core.problem import CONTROL, Float, Int, Problem, SplitChoice
 from stepd.core.strategy import Split
@@ -39,8 +39,7 @@ class Splittable:
     prepared: Prepared
     choices: dict[tuple[int, str], SplitChoice]
     inputs: dict[int, tuple[int, ...]]  # op with choices -> the data outputs that it reads, in the order of its edges
-    edge_output: Int  # [m] output of every edge
-    edge_reader: Int  # [m]
+    edges: Edges
 
 
 @dataclass(frozen=True, eq=False)
@@ -64,20 +63,14 @@ def splittable(problem: Problem) -> Splittable:
     tables = prepared.tables
     choices = {(choice.op, choice.axis): choice for choice in problem.split_choices}
     number = {(int(op), int(index)): o for o, (op, index) in enumerate(zip(tables.output_op, prepared.output_index, strict=True))}
-    inputs = {}
-    for op in {choice.op for choice in problem.split_choices}:
-        edges = np.flatnonzero((problem.edge_dst == op) & (problem.edge_output != CONTROL))
-        read = [number[int(problem.edge_src[e]), int(problem.edge_output[e])] for e in edges]
-        inputs[op] = tuple(dict.fromkeys(read))
-    readers = np.diff(tables.reader_pointer)
-    return Splittable(
-        problem,
-        prepared,
-        choices,
-        inputs,
-        np.repeat(np.arange(len(readers), dtype=np.int64), readers),
-        tables.reader.astype(np.int64),
-    )
+    able = np.zeros(problem.n_ops, dtype=bool)
+    able[[choice.op for choice in problem.split_choices]] = True
+    read: dict[int, dict[int, None]] = {choice.op: {} for choice in problem.split_choices}
+    for edge in np.flatnonzero(able[problem.edge_dst] & (problem.edge_output != CONTROL)):
+        output = number[int(problem.edge_src[edge]), int(problem.edge_output[edge])]
+        read[int(problem.edge_dst[edge])][output] = None
+    inputs = {op: tuple(outputs) for op, outputs in read.items()}
+    return Splittable(problem, prepared, choices, inputs, edges_of(tables))
 
 
 def split_problem(base: Splittable, splits: Sequence[Split], costs: SplitCosts) -> SplitProblem:
@@ -155,7 +148,7 @@ class _Draft:
         choice = self.base.choices[op, split.axis]
         cut_bytes = dict(zip(self.base.inputs[op], choice.cut_bytes, strict=False))
         for edge in self._edges_into(op):
-            o = int(self.base.edge_output[edge])
+            o = int(self.base.edges.output[edge])
             self.added.dropped.append(edge)
             producer = int(tables.output_op[o])
             if int(self.base.prepared.output_index[o]) == CONTROL:
@@ -199,7 +192,7 @@ class _Draft:
             made = range(tables.output_pointer[producer], tables.output_pointer[producer + 1])
             if all(self._is_idle(o) for o in made):
                 for edge in self._edges_into(int(producer)):
-                    o = int(self.base.edge_output[edge])
+                    o = int(self.base.edges.output[edge])
                     self.added.dropped.append(edge)
                     self.cancelled[o] = self.cancelled.get(o, 0) + 1
 
@@ -280,7 +273,7 @@ class _Draft:
     def finished(self, splits: tuple[Split, ...]) -> SplitProblem:
         """Put base and additions together."""
         base, n = self.base.prepared, self.base.problem.n_ops
-        prepared = with_additions(base, self.base.edge_output, self.base.edge_reader, self.added)
+        prepared = with_additions(base, self.base.edges, self.added)
         origin = np.concatenate([np.arange(n), np.array(self.origin, dtype=np.int64)])
         kind = np.concatenate([np.full(n, WHOLE), np.array(self.kind, dtype=np.int64)])
         assert len(prepared.tables.topological) == len(origin) >= len(base.tables.topological)

@@ -27,22 +27,43 @@ class Additions:
     changed: dict[int, tuple[Float, int]] = field(default_factory=dict)  # op of the base -> its seconds [d] and temp bytes now
 
 
-def with_additions(base: Prepared, base_output: Int, base_reader: Int, draft: Additions) -> Prepared:
-    """Tables of the base with the additions. base_output, base_reader: int64 [m], the ends of its edges."""
+@dataclass(frozen=True, eq=False)
+class Edges:
+    """The edges of a problem, in the two orders in which its tables list them, so that adding a few leaves little to sort."""
+
+    output: Int  # [m] output of every edge, by output
+    reader: Int  # [m]
+    by_reader: Int  # [m] the edges by reader
+
+
+def edges_of(tables: Tables) -> Edges:
+    """Both ends of every edge, int64."""
+    readers = np.diff(tables.reader_pointer)
+    reader = tables.reader.astype(np.int64)
+    return Edges(np.repeat(np.arange(len(readers), dtype=np.int64), readers), reader, np.argsort(reader, kind="stable"))
+
+
+def with_additions(base: Prepared, edges: Edges, draft: Additions) -> Prepared:
+    """Tables of the base with the additions. edges: those of the base."""
     tables = base.tables
     outputs = np.array(draft.outputs, dtype=np.int64).reshape(-1, 3)
     added = np.array(draft.edges, dtype=np.int64).reshape(-1, 2)
-    edge_output = np.concatenate([np.delete(base_output, draft.dropped), added[:, 0]])
-    edge_reader = np.concatenate([np.delete(base_reader, draft.dropped), added[:, 1]])
+    kept = np.ones(len(edges.output), dtype=bool)
+    kept[draft.dropped] = False
+    edge_output = np.concatenate([edges.output[kept], added[:, 0]])
+    edge_reader = np.concatenate([edges.reader[kept], added[:, 1]])
+    read = edges.by_reader[kept[edges.by_reader]]
+    reading = np.concatenate([edges.reader[read], added[:, 1]])
+    read_output = np.concatenate([edges.output[read], added[:, 0]])
     n = len(tables.temp) + len(draft.temp)
     output_op = np.concatenate([tables.output_op, outputs[:, 0].astype(np.int32)])
     output_bytes = np.concatenate([tables.output_bytes, outputs[:, 2]])
     output_bytes[np.bincount(edge_output, minlength=len(output_bytes)) == 0] = 0  # nobody reads it any more
     by_output = np.argsort(edge_output, kind="stable")
-    by_reader = np.argsort(edge_reader, kind="stable")
+    by_reader = np.argsort(reading, kind="stable")
     output_pointer = _pointer(output_op, n)
     reader_pointer, reader = _pointer(edge_output, len(output_op)), edge_reader[by_output].astype(np.int32)
-    input_pointer, inputs = _pointer(edge_reader, n), edge_output[by_reader].astype(np.int32)
+    input_pointer, inputs = _pointer(edge_reader, n), read_output[by_reader].astype(np.int32)
     seconds, resident, temp, group, group_seconds, group_resident = _op_columns(base, draft)
     group_pointer = _pointer(group, len(group_resident))
     split_tables = tables._replace(
