@@ -86,12 +86,11 @@ class Planning:
         return _candidate(found, simulation, self.calibration.factor, near)
 
     def _consider_split(self, found: Strategy) -> Candidate | None:
-        """As `consider`, of a strategy with splits. Its order is that of the runtime: what runs in parts is not ordered."""
+        """As `consider`, of a strategy with splits."""
         problem = self.assembled.problem
         base = splittable(problem)
-        seconds, facts = simulate(
-            base, split_problem(base, found.splits, split_costs(problem)), replace(found, priority=self.order)
-        )
+        priority = found.priority if self.ordered else self.order
+        seconds, facts = simulate(base, split_problem(base, found.splits, split_costs(problem)), replace(found, priority=priority))
         near = {split.op for split in found.splits} in self.lost_splits
         rank = (int(not facts["feasible"]) + int(near), seconds)
         if self._best and rank >= self._best[0]:
@@ -99,7 +98,7 @@ class Planning:
         self._best[:] = [rank]
         return Candidate(
             placement=found.placement,
-            priority=self.order,
+            priority=priority,
             seconds=seconds * self.calibration.factor if facts["feasible"] else float("inf"),
             simulated_seconds=seconds,
             peak_bytes=facts["peak_bytes"],

@@ -18,7 +18,7 @@ from stepd.core.placement.registry import PlanOptions
 from stepd.core.placement.split_problem import SplitCosts, split_problem, splittable
 from stepd.core.planning import begin, run
 from stepd.core.problem import SplitChoice
-from stepd.core.strategy import Split
+from stepd.core.strategy import Split, Strategy
 
 X, W, V, FIRST, SECOND, DW, DV, SUM = range(8)
 
@@ -54,6 +54,60 @@ def test_a_layer_whose_weights_take_longer_to_send_than_to_compute_stays_whole(l
     found = replicate.place(network(lab, large=20_000_000), PlanOptions())
     assert {split.op for split in found.splits} == {FIRST, DW}
     assert found.predicted_step_seconds == pytest.approx(12.0, rel=0.05)
+
+
+CONV, MID, DENSE1, DENSE2, DX2, DW2, DX1, DW1, DCONV, WC, W1, W2, UPC, UP1, UP2, TERMS = range(16)
+
+
+def behind_convolutions(lab, weight):
+    """A convolution, an op without work, two dense layers, and the gradients of all; weights share a device with their updates."""
+    heavy = {CONV: 8.0, DCONV: 8.0} | dict.fromkeys((DENSE1, DENSE2, DX2, DW2, DX1, DW1), 0.3)
+    seconds = [[heavy.get(k, 0.01)] * 2 for k in range(16)]
+    a = 1000
+    edges = [(WC, CONV, 0, 10), (CONV, MID, 0, a), (MID, DENSE1, 0, a), (W1, DENSE1, 0, weight), (DENSE1, DENSE2, 0, a),
+             (W2, DENSE2, 0, weight), (DENSE2, DX2, 0, a), (W2, DX2, 0, weight), (DENSE2, DW2, 0, a), (DENSE1, DW2, 0, a),
+             (DX2, DX1, 0, a), (W1, DX1, 0, weight), (DX2, DW1, 0, a), (MID, DW1, 0, a), (DX1, DCONV, 0, a),
+             (DCONV, UPC, 0, 10), (DW1, TERMS, 0, weight), (TERMS, UP1, 0, weight), (DW2, UP2, 0, weight)]  # fmt: skip
+    groups = [-1] * 16
+    for number, members in enumerate([(WC, UPC), (W1, UP1), (W2, UP2)]):
+        for op in members:
+            groups[op] = number
+    resident = [weight if k in (W1, W2) else 0 for k in range(16)]
+    links = [(0, 1, 1e6, 0.0), (1, 0, 1e6, 0.0)]
+    problem = lab.make_problem(seconds, edges, links, [10**12] * 2, resident=resident, colocation=groups)
+    offers = [(CONV, (0,), a, False), (MID, (a,), a, False), (DENSE1, (a, 0), a, False), (DENSE2, (a, 0), a, False),
+              (DX2, (a, 0), a, False), (DW2, (a, a), weight, True), (DX1, (a, 0), a, False), (DW1, (a, a), weight, True),
+              (TERMS, (-1,), weight, True), (DCONV, (a,), 10, True)]  # fmt: skip
+    return replace(problem, split_choices=tuple(SplitChoice(op, "batch", 8, cut, (out,), adds) for op, cut, out, adds in offers))
+
+
+def test_large_layers_behind_convolutions_are_model_parallel_and_the_convolutions_data_parallel(lab):
+    problem = behind_convolutions(lab, weight=20_000_000)
+    found = replicate.place(problem, PlanOptions())
+    split = {s.op for s in found.splits}
+    assert {CONV, DCONV} <= split and not split & {DENSE1, DENSE2, DX1, DX2, DW1, DW2, TERMS}
+    for layer, weight in ((DENSE1, W1), (DENSE2, W2), (DX1, W1), (DX2, W2), (DW1, W1), (DW2, W2)):
+        assert found.placement[layer] == found.placement[weight], "a large weight would be sent"
+    assert found.predicted_step_seconds < 0.7 * 18.0
+    small = replicate.place(behind_convolutions(lab, weight=100), PlanOptions())
+    assert {s.op for s in small.splits} == {choice.op for choice in problem.split_choices}
+
+
+def test_parts_get_an_order_where_that_helps(lab):
+    """A part of `short` and one of `long` wait on each device; only behind `long` there is work for another device."""
+    source, short, long, behind, end = range(5)
+    seconds = [[0.01] * 3, [2.0] * 3, [2.0] * 3, [float("inf"), float("inf"), 6.0], [float("inf"), float("inf"), 0.01]]
+    edges = [(source, short, 0, 8), (source, long, 0, 8), (long, behind, 0, 8), (short, end, 0, 8), (behind, end, 0, 8)]
+    links = [(i, j, 1e9, 0.0) for i in range(3) for j in range(3) if i != j]
+    problem = lab.make_problem(seconds, edges, links, [10**12] * 3)
+    offers = tuple(SplitChoice(op, "batch", 8, (8,), (8,), False) for op in (short, long))
+    problem = replace(problem, split_choices=offers)
+    splits = tuple(Split(op, "batch", 2, (0, 1)) for op in (short, long))
+    placement = np.array([0, 2, 2, 2, 2], dtype=np.int32)  # joined where nothing else runs
+    natural = Strategy("p", placement, np.arange(5, dtype=np.int32), 8.0, splits, {"parts": 2})
+    (ordered,) = replicate.in_order(splittable(problem), natural)
+    assert ordered.priority[long] < ordered.priority[short]
+    assert ordered.predicted_step_seconds == pytest.approx(7.0, rel=0.01)
 
 
 def test_without_offers_everything_is_on_one_device(lab):

@@ -6,7 +6,7 @@ import numpy as np
 
 from stepd.core.errors import PlannerError
 from stepd.core.placement.ranks import by_rank, op_seconds, transfer_seconds, upward_ranks
-from stepd.core.prepared import prepare
+from stepd.core.prepared import Tables, prepare
 from stepd.core.problem import Float, Index, Problem
 
 ORDERS = ("rank", "ready", "placed-rank")
@@ -32,8 +32,12 @@ def order_for(problem: Problem, placement: Index, name: str) -> Index:
 
 def placed_costs(problem: Problem, placement: Index) -> tuple[Float, Float]:
     """Seconds of each op where it is placed, and of each output to the farthest of its readers. float64 [n], float64 [u]."""
-    tables = prepare(problem).tables
-    seconds = tables.seconds[np.arange(problem.n_ops), placement]
+    return placed_costs_of(prepare(problem).tables, placement)
+
+
+def placed_costs_of(tables: Tables, placement: Index) -> tuple[Float, Float]:
+    """As `placed_costs`, of prepared arrays."""
+    seconds = tables.seconds[np.arange(len(placement)), placement]
     output = np.repeat(np.arange(len(tables.output_op)), np.diff(tables.reader_pointer))
     src, dst = placement[tables.output_op[output]], placement[tables.reader]
     slowest = np.zeros(len(tables.output_op))

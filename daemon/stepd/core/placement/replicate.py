@@ -1,8 +1,8 @@
 """Data parallelism by splitting: everything that can be split on the batch, one part a device (FastT, section 5.2's start).
 
-Where a layer's weights are larger than what flows through it, its ops may stay whole: the largest weights are tried in turn, and
-stay whole where that makes the simulated step shorter. So convolutions become data parallel and large dense layers do not. A device
-that has whole layers to run gets smaller parts of the others.
+Where a layer's weights are larger than what flows through it, its ops may stay whole, on the device that has its weight: the
+largest weights are tried in turn, on each device, and stay whole where that makes the simulated step shorter. So convolutions
+become data parallel and large dense layers model parallel. A device that has whole layers to run gets smaller parts of the others.
 """
 
 from __future__ import annotations
@@ -16,9 +16,12 @@ import numpy as np
 
 from stepd.core.errors import StrategyError
 from stepd.core.placement.fallback import nearest_allowed
+from stepd.core.placement.orders import placed_costs_of
+from stepd.core.placement.ranks import by_rank, upward_ranks
 from stepd.core.placement.registry import PlanOptions
-from stepd.core.placement.split_answer import part_placement, part_priority
+from stepd.core.placement.split_answer import part_placement, part_priority, read_off
 from stepd.core.placement.split_problem import SplitCosts, SplitProblem, Splittable, shares, split_problem, splittable
+from stepd.core.placement.whole_layers import between, layers, with_layer_on, with_takers_of_terms
 from stepd.core.prepared import prepare
 from stepd.core.problem import Float, Index, Problem
 from stepd.core.simulation_kernel import run_step
@@ -27,6 +30,8 @@ from stepd.core.strategy import Split, Strategy
 
 BATCH = "batch"
 _LAYERS_TRIED = 6
+TRIED_OPS = 400_000
+"""Ops of all problems together that are simulated for whole layers: under a second."""
 _EVEN = 0.05
 _ROUNDS = 3
 _LEAST = 0.05
@@ -44,7 +49,7 @@ def place(problem: Problem, options: PlanOptions) -> Strategy:
     return min(found, key=lambda strategy: (not strategy.planner["feasible"], strategy.predicted_step_seconds))
 
 
-def candidates(problem: Problem, order: Index, layers: int = _LAYERS_TRIED) -> Iterator[Strategy]:
+def candidates(problem: Problem, order: Index, most: int = _LAYERS_TRIED) -> Iterator[Strategy]:
     """Replicated strategies: over all devices and over two; what stays whole on the first device or shared out by its bytes.
 
     order: int32 [n], the execution order of the whole ops.
@@ -71,9 +76,11 @@ def candidates(problem: Problem, order: Index, layers: int = _LAYERS_TRIED) -> I
             if best is None or strategy.predicted_step_seconds < best.predicted_step_seconds:
                 best = strategy
     if best is not None:
-        layered = [best, *_with_whole_layers(base, best, layers)]
+        layered = [best, *_with_whole_layers(base, best, most)]
         yield from layered[1:]
-        yield from _balanced(base, layered[-1])
+        balanced = [layered[-1], *_balanced(base, layered[-1])]
+        yield from balanced[1:]
+        yield from in_order(base, balanced[-1])
 
 
 def _speeds(problem: Problem, ops: Sequence[int]) -> Float:
@@ -168,14 +175,43 @@ def simulate(base: Splittable, split: SplitProblem, strategy: Strategy) -> tuple
     }
 
 
-def _with_whole_layers(base: Splittable, best: Strategy, layers: int) -> Iterator[Strategy]:
-    """`best` with the ops of large weights whole, as long as that helps."""
-    for ops in _layers(base, best.splits)[:layers]:
-        fewer = tuple(split for split in best.splits if split.op not in ops)
-        found = _try(base, replace(best, splits=fewer), int(best.planner["parts"]))
-        if found is not None and found.predicted_step_seconds < best.predicted_step_seconds:
-            best = found
+def _with_whole_layers(base: Splittable, best: Strategy, most: int) -> Iterator[Strategy]:
+    """`best` with the layers of the largest weights whole, one more in each turn, on whichever device is best for it."""
+    devices = best.splits[0].devices if best.splits else ()
+    turns = min(most, TRIED_OPS // max(base.problem.n_ops * len(devices), 1))
+    current, whole = best, frozenset[int]()
+    for layer in layers(base, best.splits)[:turns]:
+        if layer.ops <= whole:
+            continue
+        whole |= with_takers_of_terms(base, layer.ops, best.splits)
+        inside = with_takers_of_terms(base, between(base, whole, best.splits), best.splits)
+        fresh = (inside - whole) & {split.op for split in current.splits}
+        tried = []
+        for near in (frozenset[int](), fresh):
+            kept = tuple(split for split in current.splits if split.op not in whole | near)
+            for device in devices:
+                placement = with_layer_on(base, current.placement, layer, near, device)
+                tried.append(_try(base, replace(current, splits=kept, placement=placement), int(best.planner["parts"])))
+        found = [strategy for strategy in tried if strategy is not None and strategy.splits]
+        if not found:
+            return
+        current = min(found, key=lambda strategy: strategy.predicted_step_seconds)  # two may help where one does not
+        if current.predicted_step_seconds < best.predicted_step_seconds:
+            best = current
             yield best
+
+
+def in_order(base: Splittable, found: Strategy) -> Iterator[Strategy]:
+    """`found` in the order of upward ranks of its parts and whole ops, where that helps."""
+    split = split_problem(base, found.splits, split_costs(base.problem))
+    placement = part_placement(base, split, found.placement, found.splits)
+    ranks = upward_ranks(split.prepared.tables, *placed_costs_of(split.prepared.tables, placement))
+    position = np.empty(len(placement), dtype=np.int32)
+    position[by_rank(split.prepared, ranks)] = np.arange(len(placement), dtype=np.int32)
+    _, priority, _ = read_off(split, placement, position)
+    ordered = _try(base, replace(found, priority=priority), int(found.planner["parts"]))
+    if ordered is not None and ordered.predicted_step_seconds < found.predicted_step_seconds:
+        yield ordered
 
 
 def _balanced(base: Splittable, best: Strategy) -> Iterator[Strategy]:
@@ -194,28 +230,3 @@ def _balanced(base: Splittable, best: Strategy) -> Iterator[Strategy]:
             return
         best = found
         yield best
-
-
-def _layers(base: Splittable, splits: Sequence[Split]) -> list[set[int]]:
-    """The split ops of each large weight: those that need all of it, and those that make its gradient in parts. Largest first."""
-    size: dict[int, int] = {}
-    readers: dict[int, set[int]] = {}
-    makers: dict[int, set[int]] = {}
-    values: dict[int, set[int]] = {}
-    for split in splits:
-        choice = base.choices[split.op, split.axis]
-        for output, cut in zip(base.inputs[split.op], choice.cut_bytes, strict=False):
-            if cut == 0:
-                size[output] = int(base.prepared.tables.output_bytes[output])
-                readers.setdefault(output, set()).add(split.op)
-            elif cut > 0:
-                values.setdefault(split.op, set()).add(output)
-        if choice.adds and choice.joined_bytes:
-            makers.setdefault(choice.joined_bytes[0], set()).add(split.op)
-    found = []
-    for output in sorted(size, key=lambda o: -size[o]):
-        mine = readers[output]
-        flowing = set().union(*(values.get(op, set()) for op in mine))
-        gradients = {op for op in makers.get(size[output], set()) if values.get(op, set()) & flowing}
-        found.append(mine | gradients)
-    return found
