@@ -3,8 +3,8 @@
     python tests/benchmarks/bench_splits.py [--models vgg mlp bert lstm vgg-dense] [--rounds 5] [--steps 6] [--small] [--late]
 
 Starts itself under `stepd-run --local-devices 2`; in there the engine is driven directly, without a daemon. A round is some steps
-of each: the program on one device, two towers written by hand (variables on both devices), layers placed by hand, and the first
-program with `replicate` in force.
+of each: the program on one device, two towers written by hand (variables on both devices), layers placed by hand, the first
+program with `replicate` in force, and with what the planner makes of traced steps of it, without and with its order.
 """
 
 from __future__ import annotations
@@ -21,7 +21,8 @@ from pathlib import Path
 from typing import Any
 
 WARM_UP = 2
-COLUMNS = ("one device", "two towers", "layers", "replicated")
+COLUMNS = ("one device", "two towers", "layers", "replicated", "planned", "ordered")
+TRACED = 4
 
 
 def parent(arguments: list[str]) -> int:
@@ -48,7 +49,7 @@ def parent(arguments: list[str]) -> int:
 def show(model: str, got: dict[str, Any]) -> None:
     """One line a model."""
     medians = {name: statistics.median(got["times"][name]) for name in COLUMNS}
-    mine, by_hand = medians["replicated"], min(medians["two towers"], medians["layers"])
+    mine, by_hand = min(medians["planned"], medians["ordered"]), min(medians["two towers"], medians["layers"])
     print(
         f"{model:10s} {got['batch']:5d}"
         + "".join(f"{medians[name] * 1e3:10.1f} ms" for name in COLUMNS)
@@ -71,7 +72,10 @@ def child(options: argparse.Namespace) -> None:
     from stepd.hook import local_devices
     from stepd.hook.engine import install
     from stepd.hook.engine.settings import EngineSettings
-    from stepd.hook.model import LiveStrategy, Way
+    from stepd.hook.model import LiveStrategy, Order, Way
+
+    sys.path.insert(0, str(Path(__file__).parent))
+    from split_planning import CostModels, describe, learn, live, plan
 
     tf.disable_eager_execution()
     heard = Heard()
@@ -87,19 +91,41 @@ def child(options: argparse.Namespace) -> None:
     engine = heard.engines[0]
     times: dict[str, list[float]] = {name: [] for name in COLUMNS}
     before = plain.losses(5)
-    difference, outcome = None, None
+    differences: dict[str, float] = {}
+
+    def switch(strategy: LiveStrategy) -> None:
+        done = heard.ask(lambda done: engine.request_switch(strategy, Way.IN_SESSION, done), lambda: plain.steps(1))
+        assert done.ok, done.error
+
+    strategies = {"replicated": LiveStrategy("all", {}, replicate=True)}
+    models = CostModels()
+    today = learn(models, engine, heard.trace(plain))
+    switch(strategies["replicated"])
+    plain.steps(1)
+    learn(models, engine, heard.trace(plain))
+    heard.ask(lambda done: engine.request_rollback("bench", done), lambda: None)
+    found = plan(engine, models, today, (plain.train_name,), statistics.median(plain.steps(options.steps)))
+    if found is not None:
+        strategies |= {"planned": live(engine, found, Order.NONE), "ordered": live(engine, found, Order.CONTROL)}
+        print(describe(engine.planned, found), file=sys.stderr, flush=True)
     for _ in range(options.rounds):
         for way, running in runs.items():
             times[way].append(statistics.median(running.steps(options.steps)))
-        outcome = heard.ask(lambda done: engine.request_switch(LiveStrategy("all", {}, replicate=True), Way.IN_SESSION, done),
-                            lambda: plain.steps(1))  # fmt: skip
-        assert outcome.ok, outcome.error
-        times["replicated"].append(statistics.median(plain.steps(options.steps)))
-        if difference is None:
-            difference = float(np.max(np.abs(before - plain.losses(5)) / np.abs(before)))
+        for way, strategy in strategies.items():
+            switch(strategy)
+            times[way].append(statistics.median(plain.steps(options.steps)))
+            if way not in differences:
+                differences[way] = float(np.max(np.abs(before - plain.losses(5)) / np.abs(before)))
         heard.ask(lambda done: engine.request_rollback("bench", done), lambda: None)
-    assert outcome is not None
-    result = {"times": times, "splits": outcome.splits_in_force, "difference": difference, "batch": model.batch}
+    for way in COLUMNS:
+        times[way] = times[way] or times["one device"]  # nothing better was planned: the program stays as it is
+    result = {
+        "times": times,
+        "splits": len(found.splits) if found else 0,
+        "predicted": found.seconds if found else 0.0,
+        "difference": max(differences.values()),
+        "batch": model.batch,
+    }
     print(json.dumps(result))
 
 
@@ -113,6 +139,7 @@ class Running:
         self._start = tf.global_variables_initializer()
         self._fed = {f"{name}:0": array for name, array in program.data.arrays.items()}
         self._session = tf.Session()
+        self.train_name = str(program.train.name)
         self._session.run(self._start)
 
     def steps(self, count: int) -> list[float]:
@@ -138,16 +165,27 @@ class Heard:
 
     def __init__(self) -> None:
         self.engines: list[Any] = []
+        self._tracing = False
+        self._traced: list[Any] = []
 
     def session_opened(self, engine: Any) -> None:
         self.engines.append(engine)
 
     def wants_trace(self, engine: Any, kind: Any) -> bool:
-        return False
+        return self._tracing
 
     def graph_extended(self, *_: Any) -> None: ...
 
-    def run_finished(self, *_: Any) -> None: ...
+    def run_finished(self, engine: Any, record: Any) -> None:
+        if record.traced and record.metadata:
+            self._traced.append(record)
+
+    def trace(self, running: Any) -> list[Any]:
+        """The records of some traced steps."""
+        self._tracing, self._traced = True, []
+        running.steps(TRACED)
+        self._tracing = False
+        return self._traced[WARM_UP:]
 
     def strategy_failed(self, *_: Any) -> None: ...
 
