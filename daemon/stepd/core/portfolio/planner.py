@@ -90,6 +90,7 @@ class _Search:
         self.compiling = Compiling(options.budget_seconds)
         self.most = options.max_work or (ROUNDS_WITHOUT_CLOCK if options.clock is stopped_clock else 1 << 30)
         self.first: list[Candidate] = []
+        self.in_parts: list[Strategy] = []  # found by algorithms that split ops; the pool and the search know whole ones only
 
     def used(self) -> float:
         """Share of the budget that is gone."""
@@ -169,6 +170,7 @@ class _Search:
             found = self.options.run_all(self._algorithm, runs[k : k + at_once])
             self.pool.try_all(candidate for candidate in found if candidate is not None)
             yield from self._better()
+            yield from self._better_in_parts()
             spent += self.used() - began
             while local is not None and (searched < spent or batch % BATCHES_A_ROUND == BATCHES_A_ROUND - 1):
                 began = self.used()
@@ -187,6 +189,8 @@ class _Search:
             # One algorithm's fault costs its candidate, not the plan; the answer says so.
             self.failed[name] = f"{type(error).__name__}: {error}"[:200]
             return None
+        if found.splits:
+            self.in_parts.append(found)
         varied: dict[str, Any] = {"memory": options.memory_factor} if options.memory_factor != 1.0 else {}
         varied |= {} if options.link_aware else {"links": "blind"}
         own = ", ".join(f"{key}={value}" for key, value in (varied | dict(options.parameters)).items())
@@ -223,6 +227,15 @@ class _Search:
             self.pool.try_all([Candidate(best.planner["origin"], best.placement, best.priority)])
             self.yielded = self.pool.cost
             yield best
+
+    def _better_in_parts(self) -> Iterator[Strategy]:
+        """Strategies with ops in parts that an algorithm found, as far as they are better than all before."""
+        found, self.in_parts = self.in_parts, []
+        for strategy in found:
+            if strategy.planner.get("feasible") and strategy.predicted_step_seconds < self.yielded:
+                self.yielded = strategy.predicted_step_seconds
+                facts = {"algorithm": "portfolio", "origin": strategy.planner.get("algorithm"), "seed": self.options.seed}
+                yield replace(strategy, planner={**strategy.planner, **facts})
 
     def _strategy(self, entry: Entry) -> Strategy:
         placement, priority = entry.point.placement.copy(), entry.point.priority.copy()
