@@ -27,7 +27,9 @@ def noisy_training(generator: bool = False) -> tuple[Any, Any]:
     hidden = tf.nn.dropout(tf.matmul(x, w), rate=0.5, seed=2)
     loss = tf.reduce_sum(tf.square(hidden))
     train = tf.train.AdamOptimizer(0.1).minimize(loss)
-    return [loss, w, train], [op.name for op in tf.get_default_graph().get_operations() if op.type == "MatMul"]
+    with tf.control_dependencies([train]):  # read beside the write, either could come first, plainly too
+        after = w.read_value()
+    return [loss, after, train], [op.name for op in tf.get_default_graph().get_operations() if op.type == "MatMul"]
 
 
 def step(session: Any, values: Any) -> list[bytes]:

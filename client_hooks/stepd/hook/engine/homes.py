@@ -155,6 +155,13 @@ class Homes:
         except errors.OpError as e:
             log.info("the old places of variables could not be freed: %s", e)
 
+    def empty(self, ahead: Ahead, view: GraphView, variables: Iterable[str], prefix: str) -> None:
+        """Free the values of `variables` in a session that nobody uses any more. Raises TensorFlow's errors."""
+        where = {variable: self.at.get(variable, "") for variable in variables}
+        if self.prepare(view, where, prefix):
+            capi.extend_session(ahead.session)
+        ahead.run(targets=[self._handles[variable, device].ops["free"] for variable, device in where.items()])
+
     def _pairs(self, moves: Mapping[str, str]) -> list[_Move]:
         return [_Move(v, self._handles[v, self.at.get(v, "")], self._handles[v, device]) for v, device in moves.items()]
 

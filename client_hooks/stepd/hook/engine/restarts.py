@@ -22,6 +22,7 @@ from stepd.hook.engine.replay import Replay
 from stepd.hook.engine.restart import Loading, Saving, Side, StateChangedError
 from stepd.hook.engine.state import Inventory, inventory
 from stepd.hook.engine.switcher import NotQuietError, Switcher, SwitchRefusedError
+from stepd.hook.log import logger as log
 from stepd.hook.model import LiveStrategy, SwitchOutcome, Way
 
 if TYPE_CHECKING:
@@ -239,9 +240,26 @@ class _Successor:
             capi.delete_session(self._raw)
             self.switcher.retire()
         if self._old is not None:
-            with self._engine.in_use:
-                capi.delete_session(self._old)
+            if self._lingers():
+                self._leave_behind()
+            else:
+                with self._engine.in_use:
+                    capi.delete_session(self._old)
             self._before.retire()
+
+    def _lingers(self) -> bool:
+        """Would letting go of the old session stop its workers? They delete one session at a time, begin no run meanwhile, and wait
+        for the thread that tunes an iterator to wake up: after up to a minute (measured)."""
+        return not self._before.ahead.direct and bool(self._owned.iterators)
+
+    def _leave_behind(self) -> None:
+        """Keep the old session until the workers end, but not its variables."""
+        self._engine.left_behind += 1
+        before = self._before
+        try:
+            before.homes.empty(before.ahead, self._view, self._owned.variables, before.new_prefix())
+        except Exception as e:  # no more than memory that is not free
+            log.info("session %s: the variables of the session before the restart stay: %s", self._engine.session_id, e)
 
 
 def _blocked(engine: SessionEngine) -> str:

@@ -43,6 +43,8 @@ T = TypeVar("T")
 _LONG_STEP_SECONDS = 0.02
 _STEPS_TO_AWAIT = 3.0
 _BEGIN_SECONDS = 0.002
+# Raw sessions of one session that its local workers keep beside the one in use.
+_MOST_LEFT_BEHIND = 8
 
 
 class SessionEngine:
@@ -78,6 +80,7 @@ class SessionEngine:
         self.queue_ops: Ops | None = None  # on the session's queues, of the last restart
         self.debugged = False  # has TensorFlow's debugger watched a run?
         self.ran = False
+        self.left_behind = 0  # raw sessions that restarts have replaced and that are still there
         self.chaos = ChaosMonkey(settings.chaos, self.session_id) if settings.chaos else None
         self._devices: tuple[SessionDevice, ...] | None = None
         # Guards the mirror's graph and the raw session against use by the engine's thread and by the user's at once.
@@ -281,6 +284,8 @@ class SessionEngine:
             return "the session runs on a server that other sessions may share"
         if self.session() is None or self.closed:
             return "the session is closed"
+        if self.left_behind >= _MOST_LEFT_BEHIND:
+            return f"{self.left_behind} restarts have left sessions behind, which local workers keep as long as they run"
         return "; ".join(found[:3]) + (f" and {len(found) - 3} more" if len(found) > 3 else "")
 
     def replace_session(self, raw: Any, switcher: Switcher) -> Any:
