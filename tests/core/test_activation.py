@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 
 from stepd.core import activation_values as values
 from stepd.core.activation import step
+from stepd.core.activation_moves import awaits_verdict
 from stepd.core.activation_values import Outcome, Phase, Proposal, Settings, State
 
 TRANSCRIPTS = sorted((Path(__file__).parent / "testdata" / "activation").glob("*.txt"))
@@ -161,3 +162,18 @@ def test_a_session_in_which_every_strategy_loses_comes_to_rest(tries: int) -> No
                 state, _ = step(state, event, now, SETTINGS)
     assert activations == min(tries, SETTINGS.max_losses)
     assert replace(state, note="").in_force == ""
+
+
+@pytest.mark.parametrize(
+    ("phase", "in_force", "proposal", "strategy_id", "awaited"),
+    [
+        (Phase.VERIFYING, "b", "b", "b", True),
+        (Phase.VERIFYING, "", "b", "b", True),  # it has gone back already
+        (Phase.VERIFYING, "b", "b", "a", False),
+        (Phase.COMMITTED, "b", None, "b", False),
+        (Phase.VERIFYING, "", None, "", False),
+    ],
+)
+def test_only_a_strategy_on_trial_awaits_its_verdict(phase, in_force, proposal, strategy_id, awaited) -> None:
+    state = State(phase=phase, in_force=in_force, proposal=Proposal(proposal, 0.1, "heft") if proposal else None)
+    assert awaits_verdict(state, strategy_id) is awaited

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import socket
 import subprocess
@@ -14,11 +15,15 @@ import grpc
 import pytest
 
 from stepd.cli import main as stepctl_main
+from stepd.core.cost.models import CostModels
+from stepd.daemon.config import default_cache_dir
+from stepd.daemon.convert.profile import parse_profile
+from stepd.daemon.planner import PlannerPool
 from stepd.v1 import operator_pb2, operator_pb2_grpc
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from paper_machine import WAIT_SECONDS, FakeHook, Towers, wait_for
+from paper_machine import DEVICES, PLANNING, WAIT_SECONDS, FakeHook, Towers, wait_for
 
 
 class DaemonProcess:
@@ -79,12 +84,39 @@ class DaemonProcess:
         return self.process.wait(WAIT_SECONDS)
 
 
-# order=none: the hook here stands for a runtime that follows no order but its own (Towers.step).
-QUICK = ("order=none", "plan_seconds=1", "profile_steps=2", "cool_down_seconds=0.5", "improve_seconds=3600", "algorithm=heft")
+QUICK = (*PLANNING, "improve_seconds=3600")
+
+
+@pytest.fixture(scope="session")
+def kernels() -> None:
+    """The kernels that planning compiles, in the daemons' cache: after a change of the core they take longer than a test waits."""
+    towers, models = Towers(), CostModels()
+    seconds, trace = towers.step({})
+    models.observe(parse_profile(trace, frozenset(towers.names), {*DEVICES}, batch=[32], seconds=seconds))
+    request = {
+        "name": "kernels",
+        "graph_def": towers.graph_def(),
+        "outputs": ["loss"],
+        "devices": [(name, "CPU", 1 << 40, True) for name in DEVICES],
+        "models": models.to_state(),
+        "measured": [{"id": "", "placement": {}, "priority": {}, "seconds": seconds, "lost": False, "in_force": True}],
+        "seconds": 1.0,
+        "seed": 0,
+        "algorithm": "heft",
+        "ordered": False,
+        "export": False,
+        "today": {},
+        "pinned": {},
+        "device_kinds": {},
+        "together": [],
+        "splits": [],
+    }
+    planned = asyncio.run(PlannerPool(default_cache_dir(), 0, yields=False).plan(request))
+    assert planned.candidates[-1]["algorithm"] == "heft"
 
 
 @pytest.fixture
-def daemon(tmp_path: Path) -> Iterator[DaemonProcess]:
+def daemon(kernels: None, tmp_path: Path) -> Iterator[DaemonProcess]:
     """A daemon that plans quickly with a cheap algorithm."""
     process = DaemonProcess(tmp_path, *QUICK)
     yield process
@@ -92,7 +124,7 @@ def daemon(tmp_path: Path) -> Iterator[DaemonProcess]:
 
 
 @pytest.fixture(scope="module")
-def shared_daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DaemonProcess]:
+def shared_daemon(kernels: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[DaemonProcess]:
     """One daemon for a module's tests that only ask it things, or must not harm it."""
     process = DaemonProcess(tmp_path_factory.mktemp("shared"), *QUICK)
     yield process
@@ -136,7 +168,7 @@ def stepctl(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch)
 
 
 @pytest.fixture
-def start_daemon(tmp_path: Path) -> Iterator[Callable[..., DaemonProcess]]:
+def start_daemon(kernels: None, tmp_path: Path) -> Iterator[Callable[..., DaemonProcess]]:
     """Start daemons with settings of one's own; all are stopped at the end."""
     started: list[DaemonProcess] = []
 

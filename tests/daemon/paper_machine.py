@@ -26,6 +26,10 @@ from stepd.v1 import profile_pb2, runtime_pb2, runtime_pb2_grpc
 DEVICES = tuple(f"/job:worker/replica:0/task:{k}/device:CPU:0" for k in range(2))
 WAIT_SECONDS = 120.0
 
+# order=none: the hook here stands for a runtime that follows no order but its own (Towers.step).
+# planner_yields=false: on a busy machine a planner that yields may get nothing for minutes.
+PLANNING = ("planner_yields=false", "order=none", "plan_seconds=1", "profile_steps=2", "cool_down_seconds=0.5", "algorithm=heft")
+
 
 def wait_for(what: str, check: Callable[[], object], seconds: float = WAIT_SECONDS) -> object:
     """Poll until `check` is true; for conditions of another process, which cannot notify."""
@@ -119,6 +123,7 @@ class FakeHook:
         self.strategy_id = ""
         self.activations: list[runtime_pb2.Activate] = []
         self.received: list[runtime_pb2.DaemonMessage] = []
+        self.told: list[dict[str, object]] = []  # the last switch and the verdicts: said again after every Welcome
         self.judge: Callable[[float, float], int] = lambda before, after: (
             runtime_pb2.Verdict.KEPT if after < before else runtime_pb2.Verdict.ROLLED_BACK
         )
@@ -149,6 +154,8 @@ class FakeHook:
         assert self.welcome.wait(WAIT_SECONDS)
         devices = [runtime_pb2.Device(name=name, type="CPU", memory_bytes=1 << 40, usable=True) for name in DEVICES]
         self.send(session_opened=runtime_pb2.SessionOpened(session_id=self.session_id, device=devices, user_devices="free"))
+        for message in self.told:
+            self.send(**message)
         self._send_graph()
 
     def _send_graph(self) -> None:
@@ -223,20 +230,20 @@ class FakeHook:
         if outcome != runtime_pb2.Verdict.KEPT:
             self.placement, self.strategy_id = old
             self._report_switch(rollback=True)
-        self.send(
-            verdict=runtime_pb2.Verdict(
-                session_id=self.session_id,
-                strategy_id=strategy.id,
-                kind="train",
-                outcome=outcome,
-                reason="measured on paper",
-                before_seconds=before,
-                after_seconds=after,
-                p_value=1e-6,
-                before_steps=20,
-                after_steps=20,
-            )
+        verdict = runtime_pb2.Verdict(
+            session_id=self.session_id,
+            strategy_id=strategy.id,
+            kind="train",
+            outcome=outcome,
+            reason="measured on paper",
+            before_seconds=before,
+            after_seconds=after,
+            p_value=1e-6,
+            before_steps=20,
+            after_steps=20,
         )
+        self.told.append({"verdict": verdict})
+        self.send(verdict=verdict)
         self.run_steps()
 
     def _go_back(self) -> None:
@@ -245,15 +252,15 @@ class FakeHook:
         self.run_steps()
 
     def _report_switch(self, rollback: bool = False) -> None:
-        self.send(
-            switch=runtime_pb2.SwitchReport(
-                session_id=self.session_id,
-                strategy_id=self.strategy_id,
-                ok=True,
-                honoured=len(self.placement),
-                rollback=rollback,
-            )
+        switch = runtime_pb2.SwitchReport(
+            session_id=self.session_id,
+            strategy_id=self.strategy_id,
+            ok=True,
+            honoured=len(self.placement),
+            rollback=rollback,
         )
+        self.told = [{"switch": switch}, *(message for message in self.told if "verdict" in message)]
+        self.send(switch=switch)
 
     def close(self) -> None:
         self._outbox.put(None)

@@ -69,7 +69,7 @@ def test_kill_minus_9_loses_nothing_acknowledged(daemon, attach, towers, wait_un
     remembered = daemon.session(hook.job_id)
     assert (remembered.strategy_id, remembered.state) == (before.strategy_id, "CLOSED")
     again = attach(daemon, towers, job_id=hook.job_id)
-    again.placement, again.strategy_id = hook.placement, hook.strategy_id
+    again.placement, again.strategy_id, again.told = hook.placement, hook.strategy_id, hook.told
     again.open()
     again.run_steps()
     wait_until("attached", lambda: daemon.session(hook.job_id).state == "COMMITTED")

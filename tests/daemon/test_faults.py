@@ -11,6 +11,7 @@ import time
 from pathlib import Path
 
 import pytest
+from paper_machine import PLANNING
 
 from stepd.core.activation_values import Phase, State
 from stepd.daemon.clock import SteadyClock
@@ -65,7 +66,7 @@ def test_a_damaged_database_is_named_and_left_alone(tmp_path: Path) -> None:
 
 def test_a_full_disk_stops_no_job(start_daemon, attach, towers, stepctl, wait_until, tmp_path) -> None:
     """Nothing can be written, not even the log: jobs attach and run; what needs the disk says so; with room again all goes on."""
-    daemon = start_daemon("order=none", "plan_seconds=1", "profile_steps=2", "cool_down_seconds=0.5", "algorithm=heft")
+    daemon = start_daemon(*PLANNING)
     no_limit = resource.prlimit(daemon.process.pid, resource.RLIMIT_FSIZE)
     resource.prlimit(daemon.process.pid, resource.RLIMIT_FSIZE, (1, no_limit[1]))
     hook = attach(daemon, towers)
@@ -98,9 +99,9 @@ def test_the_clock_is_steady_when_the_machines_is_set_back(monkeypatch: pytest.M
 def test_a_rest_lasts_no_longer_because_the_clock_was_set_back_while_the_daemon_was_down() -> None:
     kept = Session("s1")
     kept.state = State(phase=Phase.ROLLED_BACK, entered=1e6, not_before=1e6 + 15.0, paused_until=1e6 + 60.0)
-    state = state_from_json(to_json(kept), now=4e5)
+    state = state_from_json(to_json(kept, kept.state), now=4e5)
     assert (state.entered, state.not_before, state.paused_until) == (4e5, 4e5 + 15.0, 4e5 + 60.0)
-    later = state_from_json(to_json(kept), now=2e6)
+    later = state_from_json(to_json(kept, kept.state), now=2e6)
     assert (later.entered, later.not_before) == (1e6, 1e6 + 15.0)
 
 

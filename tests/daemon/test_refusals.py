@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import queue
 import socket
 import subprocess
 import sys
@@ -81,13 +82,45 @@ def test_malformed_bytes_on_the_socket(shared_daemon, shared_job, noise) -> None
     assert shared_daemon.jobs()[0].attached
 
 
-def test_bytes_that_are_no_message(shared_daemon, shared_job) -> None:
-    """A well-formed call with a body that is no HookMessage ends that call alone."""
+NO_MESSAGE = b"\xff\xff\xff\xff"
+
+
+@pytest.mark.parametrize(
+    ("method", "expected"),
+    [
+        ("Runtime/Attach", "stepd.v1.HookMessage"),
+        ("Operator/ActivateStrategy", "stepd.v1.ActivateRequest"),
+        ("Operator/WatchJobs", "stepd.v1.ListJobsRequest"),
+    ],
+)
+def test_bytes_that_are_no_message(shared_daemon, shared_job, method, expected) -> None:
+    """A well-formed call whose body is none of ours ends that call alone, and says what was expected and what to do."""
     with grpc.insecure_channel(f"unix:{shared_daemon.socket}") as channel:
-        call = channel.stream_stream("/stepd.v1.Runtime/Attach")
-        with pytest.raises(grpc.RpcError):
-            list(call(iter([b"\xff\xff\xff\xff"]), timeout=20))
+        call = channel.stream_stream(f"/stepd.v1.{method}")
+        with pytest.raises(grpc.RpcError) as refused:
+            list(call(iter([NO_MESSAGE]), timeout=20))
+    assert refused.value.code() is grpc.StatusCode.INVALID_ARGUMENT
+    assert f"/stepd.v1.{method}: 4 bytes came that are no {expected}" in refused.value.details()
+    assert "update whichever of client and daemon is older" in refused.value.details()
     assert shared_daemon.jobs()[0].attached
+
+
+def test_a_malformed_message_of_an_attached_hook_costs_only_itself(daemon, wait_until) -> None:
+    hello = runtime_pb2.HookMessage(hello=runtime_pb2.Hello(job_id="x", job_name="noisy.py", protocol=1))
+    opened = runtime_pb2.HookMessage(session_opened=runtime_pb2.SessionOpened(session_id="s1"))
+    said: queue.Queue[bytes | None] = queue.Queue()
+    for message in (hello.SerializeToString(), NO_MESSAGE, opened.SerializeToString()):
+        said.put(message)
+    with grpc.insecure_channel(f"unix:{daemon.socket}") as channel:
+        stream = channel.stream_stream("/stepd.v1.Runtime/Attach")(iter(said.get, None))
+        welcome = runtime_pb2.DaemonMessage.FromString(next(stream))
+        assert welcome.WhichOneof("message") == "welcome"
+        wait_until("the next message is heard", lambda: daemon.jobs()[0].session)
+        assert daemon.jobs()[0].attached
+        said.put(None)
+        assert list(stream) == []
+    assert "malformed: dropped" in daemon.log()
+    assert "4 bytes came that are no stepd.v1.HookMessage" in daemon.log()
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ def committed(shared_daemon, shared_job, wait_until):
     """The shared job after a strategy was kept."""
     shared_job.run_steps()
     shared_job.profile(3)
-    wait_until("committed", lambda: shared_daemon.session(shared_job.job_id).state == "COMMITTED", 200.0)
+    wait_until("committed", lambda: shared_daemon.session(shared_job.job_id).state == "COMMITTED")
     return shared_job
 
 

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from stepd.core.activation_moves import cool_down, enter, give_up_round, lose, rest
 from stepd.core.activation_values import (
     Activate,
     Attached,
@@ -66,7 +67,7 @@ def step(state: State, event: Event, now: float, settings: Settings) -> Step:
             return _planning_failed(state, event, now, settings)
         case HookSaid():
             switching = state.phase is Phase.PROPOSED and event.state == "switching"
-            return (_enter(state, Phase.SWITCHING, now) if switching else state), ()
+            return (enter(state, Phase.SWITCHING, now) if switching else state), ()
         case Switched():
             return _switched(state, event, now, settings)
         case Judged():
@@ -81,37 +82,21 @@ def step(state: State, event: Event, now: float, settings: Settings) -> Step:
             return replace(state, paused_until=None, note="resumed"), ()
 
 
-def _enter(state: State, phase: Phase, now: float, note: str | None = None) -> State:
-    return replace(state, phase=phase, entered=now, note=state.note if note is None else note)
-
-
-def _rest(state: State, now: float, note: str) -> State:
-    """Where a session waits when nothing is to be done: on a strategy it keeps, or on the program's own
-    placement.
-    """
-    return _enter(state, Phase.COMMITTED if state.in_force else Phase.WATCHING, now, note)
-
-
-def _give_up_round(state: State, now: float, note: str) -> State:
-    """Profiling or planning ended without an answer: what was learned still asks for a plan."""
-    return replace(_rest(state, now, note), profiles=0, changed=True)
-
-
 def _tick(state: State, now: float, settings: Settings) -> Step:
     if state.paused_until is not None and now >= state.paused_until:
         state = replace(state, paused_until=None, note="resumed after the pause")
     waited = now - state.entered
     match state.phase:
         case Phase.ROLLED_BACK if now >= state.not_before:
-            return _tick(_enter(state, Phase.WATCHING, now), now, settings)
+            return _tick(enter(state, Phase.WATCHING, now), now, settings)
         case Phase.WATCHING | Phase.COMMITTED:
             return _maybe_profile(state, now, settings)
         case Phase.PROFILING if waited > settings.profile_seconds:
             note = f"no usable profile within {settings.profile_seconds:g} s: the session may not be stepping"
-            return replace(_rest(state, now, note), not_before=now + settings.profile_seconds), ()
+            return replace(rest(state, now, note), not_before=now + settings.profile_seconds), ()
         case Phase.PROPOSED | Phase.SWITCHING if waited > settings.switch_seconds:
             note = f"the hook found no moment to switch within {settings.switch_seconds:g} s"
-            return _lose(state, now, settings, note, remember=False), (RollBack(note),)
+            return lose(state, now, settings, note, remember=False), (RollBack(note),)
     return state, ()
 
 
@@ -128,7 +113,7 @@ def _maybe_profile(state: State, now: float, settings: Settings) -> Step:
         return replace(state, note=note), ()
     if now < state.not_before:
         return state, ()
-    begun = _enter(state, Phase.PROFILING, now, f"asking for {settings.profile_steps} profiled steps")
+    begun = enter(state, Phase.PROFILING, now, f"asking for {settings.profile_steps} profiled steps")
     if _profiled_enough(begun, settings) and begun.now_seconds > 0:
         return _plan(begun, now, settings)  # the hook sends some profiles unasked when a session starts
     return begun, (Profile(settings.profile_steps),)
@@ -141,12 +126,12 @@ def _attached(state: State, event: Attached, now: float) -> Step:
     if not event.attached:
         stop = (StopPlanning(),) if state.phase is Phase.PLANNING else ()
         if state.phase in (Phase.PROFILING, Phase.PLANNING):
-            state = _give_up_round(state, now, state.note)
+            state = give_up_round(state, now, state.note)
         return replace(state, attached=False), stop
     if state.phase in (Phase.PROPOSED, Phase.SWITCHING):
-        return replace(_enter(state, Phase.WATCHING, now, "the hook reconnected"), attached=True, proposal=None), ()
+        return replace(rest(state, now, "the hook reconnected"), attached=True, proposal=None), ()
     if state.phase in (Phase.PROFILING, Phase.PLANNING):
-        state = _give_up_round(state, now, state.note)
+        state = give_up_round(state, now, state.note)
     return replace(state, attached=True), ()
 
 
@@ -155,7 +140,7 @@ def _graph_reported(state: State, event: GraphReported, now: float) -> Step:
     state = replace(state, ops=event.ops, usable_devices=event.usable_devices, fingerprint=event.fingerprint)
     if changed and state.phase in (Phase.PROFILING, Phase.PLANNING):
         stop = (StopPlanning(),) if state.phase is Phase.PLANNING else ()
-        return _give_up_round(state, now, "the graph was extended: starting over"), stop
+        return give_up_round(state, now, "the graph was extended: starting over"), stop
     return state, ()
 
 
@@ -178,9 +163,9 @@ def _profiled_enough(state: State, settings: Settings) -> bool:
 def _plan(state: State, now: float, settings: Settings) -> Step:
     state = replace(state, profiles=0, settled_seconds=state.now_seconds)
     if not state.changed:
-        rested = _rest(state, now, "costs did not change since the last plan")
+        rested = rest(state, now, "costs did not change since the last plan")
         return replace(rested, not_before=now + settings.recheck_seconds), ()
-    return replace(_enter(state, Phase.PLANNING, now, "planning"), changed=False), (Plan(settings.plan_seconds),)
+    return replace(enter(state, Phase.PLANNING, now, "planning"), changed=False), (Plan(settings.plan_seconds),)
 
 
 def _measured(state: State, event: Measured, now: float, settings: Settings) -> Step:
@@ -190,7 +175,7 @@ def _measured(state: State, event: Measured, now: float, settings: Settings) -> 
             return state, ()
         state = replace(state, in_force=event.strategy_id, settled_seconds=0.0)
         if state.phase in (Phase.WATCHING, Phase.COMMITTED):
-            state = _rest(state, now, state.note)
+            state = rest(state, now, state.note)
     first = state.now_seconds <= 0
     before = event.seconds if not event.strategy_id else state.before_seconds
     state = replace(state, now_seconds=event.seconds, before_seconds=before)
@@ -220,9 +205,9 @@ def _planned(state: State, event: Planned, now: float, settings: Settings) -> St
     if best is None or best.predicted_seconds > state.now_seconds * (1.0 - margin):
         found = f"the best found is {_gain(best, state)}" if best else "nothing new was found"
         note = f"{found}; a switch needs {margin:.0%} less than today"
-        return replace(_rest(state, now, note), not_before=now + settings.recheck_seconds), ()
+        return replace(rest(state, now, note), not_before=now + settings.recheck_seconds), ()
     note = f"proposing {best.id[:8]} ({best.algorithm}): {_gain(best, state)}"
-    return replace(_enter(state, Phase.PROPOSED, now, note), proposal=best), (Activate(best, pin=False),)
+    return replace(enter(state, Phase.PROPOSED, now, note), proposal=best), (Activate(best, pin=False),)
 
 
 def _gain(proposal: Proposal, state: State) -> str:
@@ -234,8 +219,8 @@ def _planning_failed(state: State, event: PlanningFailed, now: float, settings: 
     if state.phase is not Phase.PLANNING:
         return state, ()
     note = f"planning failed: {event.reason}"
-    waiting = replace(_rest(state, now, note), losses=state.losses + 1, changed=True)
-    return replace(waiting, not_before=now + _cool_down(waiting, settings)), ()
+    waiting = replace(rest(state, now, note), losses=state.losses + 1, changed=True)
+    return replace(waiting, not_before=now + cool_down(waiting, settings)), ()
 
 
 def _switched(state: State, event: Switched, now: float, settings: Settings) -> Step:
@@ -243,20 +228,23 @@ def _switched(state: State, event: Switched, now: float, settings: Settings) -> 
         note = f"could not switch to {event.strategy_id[:8] or 'the own placement'}: {event.error}"
         if state.proposal is None or event.strategy_id != state.proposal.id:
             return replace(state, note=note), ()
-        return _lose(state, now, settings, note, remember=True), ()
+        return lose(state, now, settings, note, remember=True), ()
+    settled = state.phase in (Phase.WATCHING, Phase.COMMITTED) and state.proposal is None
+    if settled and event.strategy_id == state.in_force:
+        return state, ()  # said again after a reconnect: its verdict is known
     state = replace(state, in_force=event.strategy_id, now_seconds=0.0, settled_seconds=0.0)
     if event.rollback or not event.strategy_id:
         if state.phase in (Phase.SWITCHING, Phase.VERIFYING):
             return state, ()  # the verdict that comes with it says why
-        return (state, ()) if state.phase is Phase.ROLLED_BACK else (_rest(state, now, state.note), ())
-    verifying = _enter(state, Phase.VERIFYING, now, f"verifying {event.strategy_id[:8]}")
+        return (state, ()) if state.phase is Phase.ROLLED_BACK else (rest(state, now, state.note), ())
+    verifying = enter(state, Phase.VERIFYING, now, f"verifying {event.strategy_id[:8]}")
     return verifying, (Profile(settings.verify_profiles),)
 
 
 def _judged(state: State, event: Judged, now: float, settings: Settings) -> Step:
     if event.outcome is Outcome.KEPT:
         kept = replace(
-            _enter(state, Phase.COMMITTED, now, event.reason),
+            enter(state, Phase.COMMITTED, now, event.reason),
             in_force=event.strategy_id,
             now_seconds=event.after_seconds,
             settled_seconds=event.after_seconds,
@@ -267,29 +255,17 @@ def _judged(state: State, event: Judged, now: float, settings: Settings) -> Step
         # What was learned on the new placement may show a better one still; each round waits longer than the last.
         return replace(kept, proposal=None, not_before=now + settings.improve_seconds * 4.0**state.rounds), ()
     if event.outcome is Outcome.ABANDONED:
-        rested = replace(_rest(state, now, event.reason), proposal=None, changed=True)
+        rested = replace(rest(state, now, event.reason), proposal=None, changed=True)
         return replace(rested, not_before=now + settings.cool_down_seconds), ()
     state = replace(state, proposal=state.proposal or Proposal(event.strategy_id, event.after_seconds, "unknown"))
     own = replace(state, in_force="" if state.in_force == event.strategy_id else state.in_force)
-    return _lose(own, now, settings, event.reason, remember=True, strategy_id=event.strategy_id), ()
-
-
-def _lose(state: State, now: float, settings: Settings, note: str, *, remember: bool, strategy_id: str | None = None) -> State:
-    loser = strategy_id or (state.proposal.id if state.proposal else "")
-    lost = state.lost | {loser} if remember and loser else state.lost
-    state = replace(_enter(state, Phase.ROLLED_BACK, now, note), lost=lost, losses=state.losses + 1, proposal=None)
-    state = replace(state, changed=True)  # what was learned while it ran, and without it, is worth another plan
-    return replace(state, not_before=now + _cool_down(state, settings), now_seconds=0.0, settled_seconds=0.0, pinned=False)
-
-
-def _cool_down(state: State, settings: Settings) -> float:
-    return min(settings.cool_down_seconds * 2.0 ** max(state.losses - 1, 0), settings.max_cool_down_seconds)
+    return lose(own, now, settings, event.reason, remember=True, strategy_id=event.strategy_id), ()
 
 
 def _operator_activated(state: State, event: OperatorActivated, now: float) -> Step:
     proposal = replace(event.proposal, origin="operator", pin=event.pin)
     stop = (StopPlanning(),) if state.phase is Phase.PLANNING else ()
-    begun = _enter(state, Phase.PROPOSED, now, f"the operator asked for {proposal.id[:8]}")
+    begun = enter(state, Phase.PROPOSED, now, f"the operator asked for {proposal.id[:8]}")
     return replace(begun, proposal=proposal, pinned=False), (*stop, Activate(proposal, pin=event.pin))
 
 
@@ -297,7 +273,7 @@ def _operator_rolled_back(state: State, now: float, settings: Settings) -> Step:
     note = "the operator rolled back"
     stop = (StopPlanning(),) if state.phase is Phase.PLANNING else ()
     loser = state.proposal.id if state.proposal else state.in_force
-    state = _lose(state, now, settings, note, remember=True, strategy_id=loser or None)
+    state = lose(state, now, settings, note, remember=True, strategy_id=loser or None)
     return state, (*stop, RollBack(note))
 
 
@@ -305,5 +281,5 @@ def _paused(state: State, event: Paused, now: float) -> Step:
     until = now + event.seconds if event.seconds > 0 else FOREVER
     stop = (StopPlanning(),) if state.phase is Phase.PLANNING else ()
     if state.phase in (Phase.PROFILING, Phase.PLANNING):
-        state = _give_up_round(state, now, "paused")
+        state = give_up_round(state, now, "paused")
     return replace(state, paused_until=until, note="paused by the operator"), stop

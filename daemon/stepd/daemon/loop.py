@@ -66,22 +66,22 @@ class Controller:
     _plans: dict[tuple[str, str], asyncio.Task[None]] = field(default_factory=dict)
 
     async def apply(self, job: Job, session: Session, event: Event) -> None:
-        """One event: next state, kept on disk when it changed, then the effects."""
+        """One event: next state, kept on disk when it changed before anybody sees it, then the effects."""
         async with session.turn:
             before = session.state
-            session.state, effects = activation.step(before, event, self.clock(), self.settings)
-            after = session.state
+            after, effects = activation.step(before, event, self.clock(), self.settings)
             if after.phase is not before.phase or after.note != before.note:
                 log.info("session", job=job.id, session=session.id, phase=after.phase.value, note=after.note)
                 self.metrics.entered(after.phase)
             if after != before and not isinstance(event, Tick):
-                await self.save(job, session)
+                await self.keep(self.store.put_session, job.id, session.id, session_state.to_json(session, after))
+            session.state = after
             for effect in effects:
                 await self._execute(job, session, effect)
 
     async def save(self, job: Job, session: Session) -> None:
         """Write the session's state."""
-        await self.keep(self.store.put_session, job.id, session.id, session_state.to_json(session))
+        await self.keep(self.store.put_session, job.id, session.id, session_state.to_json(session, session.state))
 
     async def keep(self, write: Callable[..., T], *values: Any) -> T | None:
         """Write something down. A full or broken disk costs the record, not the job: it is logged, and None is the answer."""

@@ -14,7 +14,7 @@ from typing import Any
 
 from stepd.core.errors import PlannerError
 from stepd.daemon import codec
-from stepd.daemon.planner_frames import LENGTH
+from stepd.daemon.planner_frames import BESIDE, LENGTH
 from stepd.kernels import cache
 
 LAST = ("done", "error", "exported")
@@ -22,6 +22,8 @@ LAST = ("done", "error", "exported")
 
 SLOWEST = 4.0
 """A search counts its own work and may take this many times its budget on the wall (`planner_process.Budget`)."""
+
+LATE = "no answer within"
 
 START_SECONDS = 240.0
 """Beyond the budget: starting Python, loading or compiling kernels and assembling the problem on a busy
@@ -42,10 +44,11 @@ class PlanResult:
 
 @dataclass
 class PlannerPool:
-    """Starts planner processes, one at a time: they use the cores that training leaves."""
+    """Starts planner processes, one at a time: they use the cores that training leaves, unless they need not yield."""
 
     cache_dir: Path
     threads: int
+    yields: bool = True
     _turn: asyncio.Lock = field(default_factory=asyncio.Lock)
 
     async def plan(self, request: Mapping[str, Any]) -> PlanResult:
@@ -73,17 +76,21 @@ class PlannerPool:
                 sys.executable,
                 "-m",
                 "stepd.daemon.planner_process",
+                *([] if self.yields else [BESIDE]),
                 stdin=asyncio.subprocess.PIPE,
                 stdout=asyncio.subprocess.PIPE,
                 stderr=asyncio.subprocess.PIPE,
                 env=self._environment(),
             )
             try:
-                return await _collect(process, blob, float(request["seconds"]) * SLOWEST + START_SECONDS)
+                frames, reason = await _collect(process, blob, float(request["seconds"]) * SLOWEST + START_SECONDS)
             finally:
                 if process.returncode is None:
                     process.kill()
                 await process.wait()
+        if reason.startswith(LATE) and self.yields:
+            reason += "; it only gets what other processes leave of the cores: see the setting planner_yields"
+        return frames, reason
 
     def _environment(self) -> dict[str, str]:
         """Limits on threads; no hook of ours in our own process."""
@@ -107,7 +114,7 @@ async def _collect(process: asyncio.subprocess.Process, blob: bytes, seconds: fl
     try:
         await asyncio.wait_for(talk(), seconds)
     except asyncio.TimeoutError:
-        return frames, f"no answer within {seconds:g} s"
+        return frames, f"{LATE} {seconds:g} s"
     except (asyncio.IncompleteReadError, ConnectionError):
         return frames, f"the planner process ended early: {(await errors)[-500:] or 'no message'}"
     finally:

@@ -1,4 +1,4 @@
-"""How a planner process and the daemon delimit messages on a pipe."""
+"""How a planner process is told to start, and how it and the daemon delimit messages on a pipe."""
 
 from __future__ import annotations
 
@@ -6,6 +6,9 @@ import struct
 from typing import Any, BinaryIO
 
 from stepd.daemon import codec
+
+BESIDE = "--beside"
+"""Argument of a planner process that takes its share of the cores instead of yielding to training."""
 
 LENGTH = struct.Struct("<Q")
 

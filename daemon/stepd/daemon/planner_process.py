@@ -33,7 +33,7 @@ from stepd.core.problem_format import dump_problem
 from stepd.core.strategy import Split, Strategy
 from stepd.daemon import codec
 from stepd.daemon.convert.graph import parse_nodes
-from stepd.daemon.planner_frames import write_frame
+from stepd.daemon.planner_frames import BESIDE, write_frame
 
 PATIENCE = 0.5
 PATIENCE_SECONDS = 2.0
@@ -176,7 +176,8 @@ def give_way() -> None:
 
 def main() -> None:
     """Entry point of the process."""
-    give_way()
+    if BESIDE not in sys.argv:
+        give_way()
     answer(codec.loads(sys.stdin.buffer.read()), sys.stdout.buffer)
 
 

@@ -21,6 +21,7 @@ from grpc_reflection.v1alpha import reflection
 from stepd.core.errors import StepdError
 from stepd.daemon.errors import BadRequestError, NoSuchJobError, NotNowError
 from stepd.daemon.loop import Controller
+from stepd.daemon.malformed import Malformed, RefuseMalformed
 from stepd.daemon.operator_handlers import OperatorHandlers
 from stepd.daemon.runtime_handlers import Connection
 from stepd.v1 import operator_pb2, operator_pb2_grpc, runtime_pb2, runtime_pb2_grpc
@@ -60,10 +61,13 @@ class RuntimeService(runtime_pb2_grpc.RuntimeServicer):
         self._instance_id = instance_id
 
     async def Attach(
-        self, request_iterator: AsyncIterator[runtime_pb2.HookMessage], context: Any
+        self, request_iterator: AsyncIterator[runtime_pb2.HookMessage | Malformed], context: Any
     ) -> AsyncIterator[runtime_pb2.DaemonMessage]:
         """One hook, from Hello to the end of its stream."""
         first = await anext(aiter(request_iterator), None)
+        if isinstance(first, Malformed):
+            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(first))
+            return
         if first is None or first.WhichOneof("message") != "hello":
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, "the first message of a hook is Hello")
             return
@@ -84,7 +88,7 @@ class RuntimeService(runtime_pb2_grpc.RuntimeServicer):
                 known_fingerprints=fingerprints,
             )
         )
-        reader = asyncio.create_task(_read(request_iterator, connection, outbox))
+        reader = asyncio.create_task(_read(request_iterator, connection, outbox, first.hello.job_id))
         try:
             while (message := await outbox.get()) is not None:
                 yield message
@@ -94,15 +98,19 @@ class RuntimeService(runtime_pb2_grpc.RuntimeServicer):
 
 
 async def _read(
-    messages: AsyncIterator[runtime_pb2.HookMessage],
+    messages: AsyncIterator[runtime_pb2.HookMessage | Malformed],
     connection: Connection,
     outbox: asyncio.Queue[runtime_pb2.DaemonMessage | None],
+    job_id: str,
 ) -> None:
-    """Hand messages on in order; a message that breaks the handler is a defect, and costs that message
+    """Hand messages on in order; one that is malformed, or breaks the handler (a defect), costs that message
     only.
     """
     try:
         async for message in messages:
+            if isinstance(message, Malformed):
+                log.warning("a hook's message is malformed: dropped", job=job_id, error=str(message))
+                continue
             try:
                 await connection.receive(message)
             except Exception:
@@ -183,7 +191,8 @@ def make_server(runtime: RuntimeService, operator: OperatorService, token: str) 
     """A server with all services; the caller adds ports and starts it. A token is asked for when one is
     given.
     """
-    server = grpc.aio.server(options=OPTIONS, interceptors=[TokenInterceptor(token)] if token else [])
+    interceptors = [*([TokenInterceptor(token)] if token else []), RefuseMalformed()]
+    server = grpc.aio.server(options=OPTIONS, interceptors=interceptors)
     health = HealthServicer()
     runtime_pb2_grpc.add_RuntimeServicer_to_server(runtime, server)  # type: ignore[no-untyped-call]
     operator_pb2_grpc.add_OperatorServicer_to_server(operator, server)  # type: ignore[no-untyped-call]

@@ -10,6 +10,7 @@ import asyncio
 
 import structlog
 
+from stepd.core.activation_moves import awaits_verdict
 from stepd.core.activation_values import (
     Attached,
     GraphReported,
@@ -168,7 +169,8 @@ class Connection:
         session.at_profile = session.models.mark() if session.models.steps else None
         last = {trial["strategy_id"]: trial["outcome"] for trial in await asyncio.to_thread(store.trials_of_graph, *key)}
         lost = frozenset(strategy for strategy, outcome in last.items() if outcome in ("ROLLED_BACK", "FAILED"))
-        session.remember_lost(lost)
+        async with session.turn:
+            session.remember_lost(lost)
 
     async def _profile(self, session: Session, profile: runtime_pb2.StepProfile) -> None:
         if not session.op_names:
@@ -253,8 +255,8 @@ class Connection:
             session.devices_key,
             trial,
         )
-        if new is False:
-            return
+        if new is False and not awaits_verdict(session.state, verdict.strategy_id):
+            return  # said again after a reconnect
         self._controller.metrics.judged(trial["outcome"])
         log.info(
             "verdict",

@@ -51,7 +51,7 @@ async def _serve(configuration: Configuration, owner: SocketOwner, store: Store,
     controller = Controller(
         registry=_known_jobs(store),
         store=store,
-        planner=PlannerPool(settings.cache_dir, settings.planner_threads),
+        planner=PlannerPool(settings.cache_dir, settings.planner_threads, settings.planner_yields),
         settings=settings.activation_settings(),
         metrics=metrics,
         algorithm=settings.algorithm,

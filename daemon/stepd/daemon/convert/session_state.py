@@ -11,12 +11,12 @@ if TYPE_CHECKING:
     from stepd.daemon.jobs import Session
 
 
-def to_json(session: Session) -> dict[str, Any]:
-    """What of a session outlives the daemon."""
-    state = asdict(session.state)
-    state["phase"] = session.state.phase.value
-    state["lost"] = sorted(session.state.lost)
-    return {"state": state, "kind": session.kind, "total_steps": session.total_steps, "open": session.open}
+def to_json(session: Session, state: State) -> dict[str, Any]:
+    """What of a session outlives the daemon, when it is in `state`."""
+    kept = asdict(state)
+    kept["phase"] = state.phase.value
+    kept["lost"] = sorted(state.lost)
+    return {"state": kept, "kind": session.kind, "total_steps": session.total_steps, "open": session.open}
 
 
 def state_from_json(value: dict[str, Any], now: float) -> State:
