@@ -4,7 +4,8 @@
 
 Starts itself under `stepd-run --local-devices 2`; in there the engine is driven directly, without a daemon. A round is some steps
 of each: the program on one device, two towers written by hand (variables on both devices), layers placed by hand, the first
-program with `replicate` in force, and with what the planner makes of traced steps of it, without and with its order.
+program with `replicate` in force, and with what the planner makes of traced steps of it, without its order and with it, which is
+what a daemon has in force.
 """
 
 from __future__ import annotations
@@ -49,7 +50,7 @@ def parent(arguments: list[str]) -> int:
 def show(model: str, got: dict[str, Any]) -> None:
     """One line a model."""
     medians = {name: statistics.median(got["times"][name]) for name in COLUMNS}
-    mine, by_hand = min(medians["planned"], medians["ordered"]), min(medians["two towers"], medians["layers"])
+    mine, by_hand = medians["ordered"], min(medians["two towers"], medians["layers"])
     print(
         f"{model:10s} {got['batch']:5d}"
         + "".join(f"{medians[name] * 1e3:10.1f} ms" for name in COLUMNS)
