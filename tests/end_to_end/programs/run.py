@@ -30,9 +30,8 @@ def run_one(name: str, folder: str, seconds: float) -> None:
     place = Path(folder, "cwd", name)
     place.mkdir(parents=True)
     os.chdir(place)
-    watchdog = threading.Timer(seconds, give_up, (name,))
-    watchdog.daemon = True
-    watchdog.start()
+    done = threading.Event()
+    threading.Thread(target=watch, args=(name, seconds, done), daemon=True).start()
     tf.reset_default_graph()
     np.random.seed(7)
     numbers = itertools.count(1)
@@ -43,8 +42,16 @@ def run_one(name: str, folder: str, seconds: float) -> None:
     except Exception as error:
         record.note_error("the program ended with", error)
     record.save(folder)
-    watchdog.cancel()
+    done.set()
     gc.collect()
+
+
+def watch(name: str, seconds: float, done: threading.Event) -> None:
+    """Ends the process if `done` is not set in time. Time in which the process is stopped does not count."""
+    for _ in range(int(seconds)):
+        if done.wait(1):
+            return
+    give_up(name)
 
 
 def give_up(name: str) -> None:
