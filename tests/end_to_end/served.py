@@ -20,9 +20,12 @@ class ServedDaemon:
         self._folder = folder
         self._process: subprocess.Popen[bytes] | None = None
 
-    def start(self) -> None:
+    def start(self, *settings: str) -> None:
+        """Serve with `settings` ("name=value"); without any, nothing is planned."""
         command = [sys.executable, "-m", "stepd.daemon.main", "serve", "--socket", str(self.socket)]
-        command += ["--state-dir", str(self._folder / "state"), "--set", "planner=false"]
+        command += ["--state-dir", str(self._folder / "state")]
+        for setting in settings or ("planner=false",):
+            command += ["--set", setting]
         with (self._folder / "daemon.log").open("ab") as log:
             self._process = subprocess.Popen(command, stdout=log, stderr=log)
 

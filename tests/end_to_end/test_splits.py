@@ -1,7 +1,4 @@
-"""A real training process on two local devices, replicated through a real daemon, seen by stepctl, and undone.
-
-That planners choose so is tested in the core: a planner process only gets what everything else on the machine leaves.
-"""
+"""A real training process on two local devices whose ops run in parts, by an operator's word and by a planner's, and back."""
 
 from __future__ import annotations
 
@@ -79,40 +76,113 @@ class Daemon(ServedDaemon):
             time.sleep(0.05)
         raise AssertionError(f"{what}: not within {SECONDS} s; {(self._folder / 'daemon.log').read_text()[-3000:]}")
 
+    def planned(self, job: str) -> Any:
+        """What the last switch put in force, once that is a planner's strategy with ops in parts; None before."""
+        got = self.ask("GetJob", operator_pb2.GetJobRequest(job=job))
+        for detail in got.detail if got else ():
+            made = json.loads(detail.strategy.planner or "{}").get("algorithm", "")
+            if detail.HasField("last_switch") and detail.last_switch.splits_in_force and made not in ("", "operator"):
+                return detail
+        return None
+
+    def show(self, job: str) -> str:
+        """What `stepctl show` prints."""
+        command = [sys.executable, "-m", "stepd.cli.main", "--socket", str(self.socket), "show", job]
+        return subprocess.run(command, capture_output=True, text=True, check=True, env={**os.environ, "COLUMNS": "200"}).stdout
+
 
 @pytest.fixture
 def daemon(tmp_path: Path) -> Iterator[Daemon]:
     made = Daemon(tmp_path)
-    made.start()
     yield made
     made.kill()
 
 
-@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="two local devices need two cores")
-def test_a_replicated_program_is_seen_by_an_operator_and_goes_back(daemon: Daemon, tmp_path: Path) -> None:
-    script, stop, out = tmp_path / "train.py", tmp_path / "stop", tmp_path / "losses.json"
-    script.write_text(TRAINING)
-    environ = {key: value for key, value in os.environ.items() if not key.startswith("STEPD_")}
-    environ |= {"TF_CPP_MIN_LOG_LEVEL": "3", "STEPD_SOCKET": str(daemon.socket)}
-    command = [sys.executable, "-m", "stepd.hook.launcher", "--no-daemon", "--local-devices", "2", sys.executable, str(script)]
-    training = subprocess.Popen([*command, str(stop), str(out)], env=environ)
-    try:
-        job = daemon.eventually("the job runs", daemon.job)
-        everything = json.dumps({"placement": {}, "replicate": True}).encode()
-        request = operator_pb2.ActivateRequest(job=job, strategy_json=everything, pin=True)
-        daemon.eventually("it is accepted", lambda: daemon.ask("ActivateStrategy", request))
-        count = daemon.eventually("ops run in parts", lambda: max(0, daemon.splits(job)))
-        assert count > 4 + 7, "the products, forward and backward, and what is between them"
-        show = [sys.executable, "-m", "stepd.cli.main", "--socket", str(daemon.socket), "show", job]
-        shown = subprocess.run(show, capture_output=True, text=True, check=True, env={**environ, "COLUMNS": "200"}).stdout
-        assert f"splits: {count}" in shown
-        daemon.eventually("losses under splits", lambda: stop.with_suffix(".again").touch() or out.exists())
-        daemon.ask("RollBack", operator_pb2.RollbackRequest(job=job))
-        daemon.eventually("no op runs in parts", lambda: daemon.splits(job) == 0)
-        stop.touch()
-        assert training.wait(SECONDS) == 0
-    finally:
-        training.kill()
-        training.wait()
-    before, under_splits = json.loads(out.read_text())
+@pytest.fixture
+def train(daemon: Daemon, tmp_path: Path) -> Iterator[Training]:
+    made = Training(daemon, tmp_path)
+    yield made
+    made.process.kill()
+    made.process.wait()
+
+
+class Training:
+    """TRAINING on two local devices."""
+
+    def __init__(self, daemon: Daemon, folder: Path) -> None:
+        script, self._stop, self._out = folder / "train.py", folder / "stop", folder / "losses.json"
+        script.write_text(TRAINING)
+        environ = {key: value for key, value in os.environ.items() if not key.startswith("STEPD_")}
+        environ |= {"TF_CPP_MIN_LOG_LEVEL": "3", "STEPD_SOCKET": str(daemon.socket), "STEPD_SPLITS": "1"}
+        command = [sys.executable, "-m", "stepd.hook.launcher", "--no-daemon", "--local-devices", "2", sys.executable, str(script)]
+        self.process = subprocess.Popen([*command, str(self._stop), str(self._out)], env=environ)
+
+    def trained_again(self) -> bool:
+        """Whether the losses from the start, as of now, are written; asks for them."""
+        self._stop.with_suffix(".again").touch()
+        return self._out.exists()
+
+    def losses(self) -> tuple[list[float], list[float]]:
+        """(plain, as of when `trained_again`), after the end of the process."""
+        self._stop.touch()
+        assert self.process.wait(SECONDS) == 0
+        before, after = json.loads(self._out.read_text())
+        return before, after
+
+
+TWO_CORES = pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="two local devices need two cores")
+
+
+@TWO_CORES
+def test_a_replicated_program_is_seen_by_an_operator_and_goes_back(daemon: Daemon, request: pytest.FixtureRequest) -> None:
+    daemon.start()
+    train: Training = request.getfixturevalue("train")
+    job = daemon.eventually("the job runs", daemon.job)
+    everything = operator_pb2.ActivateRequest(job=job, strategy_json=b'{"placement": {}, "replicate": true}', pin=True)
+    daemon.eventually("it is accepted", lambda: daemon.ask("ActivateStrategy", everything))
+    count = daemon.eventually("ops run in parts", lambda: max(0, daemon.splits(job)))
+    assert count > 4 + 7, "the products, forward and backward, and what is between them"
+    assert f"splits: {count}" in daemon.show(job)
+    daemon.eventually("losses under splits", train.trained_again)
+    daemon.ask("RollBack", operator_pb2.RollbackRequest(job=job))
+    daemon.eventually("no op runs in parts", lambda: daemon.splits(job) == 0)
+    before, under_splits = train.losses()
     assert under_splits == pytest.approx(before, rel=1e-10)
+
+
+@TWO_CORES
+def test_a_planner_finds_data_parallelism_with_an_order(daemon: Daemon, request: pytest.FixtureRequest) -> None:
+    daemon.start("algorithm=replicate", "plan_seconds=1", "profile_steps=2", "planner_yields=false")
+    train: Training = request.getfixturevalue("train")
+    job = daemon.eventually("the job runs", daemon.job)
+    detail = daemon.eventually("the planner's strategy is in force", lambda: daemon.planned(job))
+    strategy = detail.strategy
+    products = [split for split in strategy.splits if "MatMul" in split.op]
+    assert len(products) >= 4 + 7 and all(len(set(split.device)) == 2 for split in products), "forward and backward"
+    assert len(strategy.priority) == len(strategy.op) > 0, "a strategy with splits has an order"
+
+    # Whatever the trial says of it on this machine, an operator may keep it.
+    keep = operator_pb2.ActivateRequest(job=job, strategy_json=document(strategy), pin=True)
+    daemon.eventually("it is pinned", lambda: daemon.ask("ActivateStrategy", keep))
+    daemon.eventually("it is in force", lambda: daemon.splits(job) == len(strategy.splits))
+    shown = daemon.show(job)
+    assert f"splits: {len(strategy.splits)}" in shown and "SPLIT" in shown and products[0].op in shown
+    assert "control: " in shown, "the order in force"
+    daemon.eventually("losses under splits", train.trained_again)
+    daemon.ask("RollBack", operator_pb2.RollbackRequest(job=job))
+    daemon.eventually("no op runs in parts", lambda: daemon.splits(job) == 0)
+    before, under_splits = train.losses()
+    assert under_splits == pytest.approx(before, rel=1e-10)
+
+
+def document(strategy: Any) -> bytes:
+    """A strategy as `stepctl activate` takes it."""
+    devices = list(strategy.devices)
+    placement = {op: devices[k] for op, k in zip(strategy.op, strategy.device, strict=True)}
+    splits = [
+        {"op": s.op, "axis": s.axis, "parts": s.parts, "devices": list(s.device), "weights": list(s.weight)}
+        for s in strategy.splits
+    ]
+    priority = dict(zip(strategy.op, strategy.priority, strict=True))
+    made = {"devices": devices, "placement": placement, "priority": priority, "order": "control", "splits": splits}
+    return json.dumps(made).encode()
