@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from stepd.hook.engine import capi, containers, names, queues
+from stepd.hook.engine import capi, names, queues
 from stepd.hook.engine.checkpoints import state_dir
 from stepd.hook.engine.copies import Copy
 from stepd.hook.engine.direct import DirectSaving, readers_of
@@ -159,8 +159,6 @@ class _Successor:
         old = Side(before.ahead, engine.mirror, view, before.new_prefix())
         new = Side(self.switcher.ahead, self.switcher.mirror, view, self.switcher.new_prefix())
         readers = readers_of(old, owned, before.homes)
-        engine.containers.known.update(containers.of_resource(view.nodes[name].proto) for name in readers)  # they have values
-        engine.note_containers()
         if readers:
             self._saving = DirectSaving(old, new, readers, state_dir(engine.settings))
         else:
@@ -209,7 +207,6 @@ class _Successor:
     def _move_state(self, owned: Inventory) -> dict[str, list[queues.Element]]:
         assert self._saving is not None
         contents = self._queues.old.contents(self._queues.draining.taken) if self._queues else []
-        self._engine.note_containers()
         self._saving.save()
         self._loading.load()
         self._replay.advance(owned.draws)

@@ -10,7 +10,7 @@ import itertools
 import threading
 import time
 import weakref
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, TypeVar
 
@@ -71,7 +71,6 @@ class SessionEngine:
         self.native = "the session was not made for it"  # why it does not run on the native executor; "": it does
         self.kinds = Kinds()
         self.gate: Gate[Kind] = Gate()
-        self.containers = containers.Containers()
         self.callables = Callables(self)
         self.partial_runs = PartialRuns(self)
         self.routing = Routing(self)
@@ -205,24 +204,17 @@ class SessionEngine:
             owed.deliver(options, begin)
         return result
 
-    def note_containers(self, wanted: Iterable[str] = ()) -> None:
-        """Remember which resource containers the session has, `wanted` or all that the graph names. Called with the lock held."""
-        switcher = self.switcher()
-        names_ = set(wanted) or containers.of_nodes(node.proto for node in switcher.view().nodes.values())
-        self.containers.note(self.raw, self.mirror, [d.name for d in self.devices()], names_, switcher.new_prefix())
-
     def repair(self, error: BaseException) -> None:
         """Have an error, on its way to the program, say of containers what it would say plainly."""
         text = getattr(error, "_message", None)
         if isinstance(text, str) and names.EXECUTOR in text:
             names.set_text(error, names.without_executor(text))
-        missing = containers.named_in(text) if isinstance(text, str) else set()
-        if not missing or not self.routing.switched_ever():
+        # On a server that is not the hook's own nothing with a container is ever moved.
+        if self.target or not isinstance(text, str) or not containers.are_missing(text) or not self.routing.switched_ever():
             return
         with self.lock:
-            if not self.closed and not missing <= self.containers.known:
-                self.note_containers(missing)
-        names.set_text(error, self.containers.repair(str(text)))
+            known = containers.existing(self.switcher().view(), self.kinds.history())
+        names.set_text(error, containers.repair(text, known))
 
     def close(self) -> None:
         """The session is closing: nothing of the engine may touch it afterwards."""
@@ -297,7 +289,6 @@ class SessionEngine:
         session._session = raw
         self.on_replace(old, raw)
         self.mirror = switcher.mirror
-        self.containers.forget_probes()
         self.routing.use(switcher)
         self.callables.session_replaced()
         self.in_force(switcher.live.plan.strategy.id if switcher.live else "")

@@ -45,7 +45,7 @@ class Inventory:
 def inventory(view: GraphView, history: History | None = None) -> Inventory:
     """What a restart would have to carry, of a session that has run `history`. An op that never ran has no state."""
     draws = replayable(view, history)
-    ran = None if history is None else _ran(view, history)
+    ran = None if history is None else may_have_run(view, history)
     variables, tables, carried, obstacles = [], [], [], []
     iterators: dict[str, str | None] = {}
     for node in view.nodes.values():
@@ -70,7 +70,7 @@ def inventory(view: GraphView, history: History | None = None) -> Inventory:
     return Inventory(tuple(variables), tuple(tables), iterators, tuple(carried), tuple(obstacles), draws)
 
 
-def _ran(view: GraphView, history: History) -> set[str]:
+def may_have_run(view: GraphView, history: History) -> set[str]:
     """Every op that may have run."""
     ran: set[str] = set()
     for kind in history.runs:
