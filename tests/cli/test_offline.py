@@ -6,6 +6,7 @@ import copy
 import gzip
 import itertools
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -44,9 +45,10 @@ WORKLOAD: dict[str, Any] = {
 }
 
 
-def stepctl(*arguments: object) -> subprocess.CompletedProcess[str]:
+def stepctl(*arguments: object, kernels: Path | None = None) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "stepd.cli.main", *map(str, arguments)]
-    return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    environ = os.environ if kernels is None else {**os.environ, "NUMBA_CACHE_DIR": str(kernels)}
+    return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False, env=environ)
 
 
 def changed(*path_and_value: Any) -> dict[str, Any]:
@@ -181,3 +183,13 @@ def test_bad_uses_are_explained_and_exit_2(
     assert answer.returncode == 2
     assert expected in " ".join(answer.stderr.replace("│", " ").split())
     assert "Traceback" not in answer.stderr
+
+
+def test_without_kernels_and_without_time_to_compile_them_a_device_alone_is_the_answer(tmp_path: Path) -> None:
+    problem, strategy, kernels = written(tmp_path / "p.json", GOOD), tmp_path / "s.json", tmp_path / "kernels"
+    planned = stepctl("plan", problem, "-o", strategy, "--budget", 1, "--format", "json", kernels=kernels)
+    assert planned.returncode == 0, planned.stderr
+    facts = json.loads(planned.stdout)
+    assert facts["predicted_step_seconds"] == pytest.approx(2.2)
+    assert 0.0 < facts["lower_bound_seconds"] <= 2.2
+    assert not list(kernels.rglob("*.nbc"))

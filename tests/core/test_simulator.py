@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from stepd.core.errors import StrategyError
 from stepd.core.prepared import prepare
-from stepd.core.simulator import simulate_placement
+from stepd.core.simulator import simulate_placement, simulate_slowly
 
 BIG = 10**9
 
@@ -38,6 +38,18 @@ def test_agrees_with_a_simulator_written_from_the_text(lab, data):
         got.transfers.end,
     )
     assert list(zip(*(c.tolist() for c in columns), strict=True)) == expected.transfers
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.data())
+def test_plain_python_says_the_same_as_what_is_compiled_from_it(lab, data):
+    problem = data.draw(lab.problems())
+    placement, priority = data.draw(lab.answers(problem))
+    compiled, plain = (judge(problem, placement, priority) for judge in (simulate_placement, simulate_slowly))
+    assert plain.step_seconds == compiled.step_seconds
+    assert plain.finish.tolist() == compiled.finish.tolist()
+    assert plain.device_peak_bytes.tolist() == compiled.device_peak_bytes.tolist()
+    assert plain.link_busy_seconds.tolist() == compiled.link_busy_seconds.tolist()
 
 
 def test_an_output_is_sent_once_to_a_device_at_its_largest_size(lab):

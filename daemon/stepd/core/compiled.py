@@ -10,6 +10,8 @@ choose a folder for the sources as they are.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import lru_cache
+from types import FunctionType
 from typing import Any, TypeVar, cast
 
 from numba import njit, types
@@ -45,6 +47,36 @@ def compilations(function: Callable[..., Any]) -> int:
     """How often this process had to compile `function` since the cache did not have it; 0 with the compiler off."""
     stats = getattr(function, "stats", None)
     return sum(stats.cache_misses.values()) if stats is not None else 0
+
+
+def at_hand(function: Callable[..., Any]) -> bool:
+    """Whether calling `function` compiles nothing: it was called before, numba's cache has it, or the compiler is off."""
+    dispatcher: Any = function
+    if not hasattr(dispatcher, "py_func") or dispatcher.signatures:
+        return True
+    try:  # numba has no public way to ask its cache
+        return bool(dispatcher._cache._cache_file._load_index())
+    except (AttributeError, OSError):
+        return False
+
+
+@lru_cache(maxsize=16)
+def interpreted(function: F) -> F:
+    """`function` and all kernels that it calls as the plain Python that they are written in: slow, and nothing to compile."""
+    return cast(F, _plain(function, {}))
+
+
+def _plain(function: Any, known: dict[Any, Any]) -> Any:
+    source = getattr(function, "py_func", None)
+    if source is None:
+        return function
+    if source not in known:
+        names = dict(source.__globals__)
+        known[source] = FunctionType(source.__code__, names, source.__name__, source.__defaults__, source.__closure__)
+        for name in source.__code__.co_names:
+            if hasattr(names.get(name), "py_func"):
+                names[name] = _plain(names[name], known)
+    return known[source]
 
 
 def _compiled(function: F, **options: Any) -> F:

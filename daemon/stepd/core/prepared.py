@@ -11,7 +11,6 @@ from typing import NamedTuple
 
 import numpy as np
 
-from stepd.core.compiled import kernel
 from stepd.core.errors import ProblemError
 from stepd.core.problem import Float, Index, Int, Problem
 from stepd.core.routes import Route, find_routes
@@ -181,29 +180,17 @@ def _route_tables(d: int, routes: dict[tuple[int, int], Route]) -> tuple[Index, 
 
 
 def topological_order(n: int, src: Index, dst: Index) -> Index:
-    """Kahn's algorithm, first come first served from the smallest index on; shorter than n when the graph has a cycle."""
+    """Kahn's algorithm, first come first served from the smallest index on; shorter than n when the graph has a cycle.
+
+    Not compiled: it is what every problem needs first, and takes 20 ms at 36k ops.
+    """
     by_src = np.argsort(src, kind="stable")
-    missing = np.bincount(dst, minlength=n).astype(np.int32)
-    return _kahn(_pointer(src, n), dst[by_src].astype(np.int32), missing)
-
-
-@kernel
-def _kahn(pointer: Index, following: Index, missing: Index) -> Index:
-    n = len(missing)
-    order = np.empty(n, dtype=np.int32)
-    done = 0
-    for op in range(n):
-        if missing[op] == 0:
-            order[done] = op
-            done += 1
-    taken = 0
-    while taken < done:
-        op = order[taken]
-        taken += 1
-        for k in range(pointer[op], pointer[op + 1]):
-            missing[following[k]] -= 1
-            if missing[following[k]] == 0:
-                order[done] = following[k]
-                done += 1
-    ops: Index = order[:done].copy()
-    return ops
+    left = np.bincount(dst, minlength=n).tolist()
+    pointer, following = _pointer(src, n).tolist(), dst[by_src].tolist()
+    order = [op for op in range(n) if not left[op]]
+    for op in order:  # grows
+        for reader in following[pointer[op] : pointer[op + 1]]:
+            left[reader] -= 1
+            if not left[reader]:
+                order.append(reader)
+    return np.array(order, dtype=np.int32)

@@ -6,15 +6,17 @@ Every planner predicts with this and nothing else. It knows no planner.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
 
+from stepd.core.compiled import interpreted
 from stepd.core.errors import StrategyError
-from stepd.core.prepared import Prepared, prepare
+from stepd.core.prepared import Prepared, Tables, prepare
 from stepd.core.problem import Float, Index, Int, Problem
 from stepd.core.simulation_kernel import run_step
-from stepd.core.simulation_state import new_state
+from stepd.core.simulation_state import State, new_state
 from stepd.core.strategy import Strategy
 
 
@@ -58,13 +60,25 @@ def simulate(problem: Problem, strategy: Strategy) -> Simulation:
 
 def simulate_placement(problem: Problem, placement: Index, priority: Index) -> Simulation:
     """As `simulate`, of arrays: placement int [n], priority int [n], a permutation of 0..n-1."""
+    return _simulated(problem, placement, priority, new_state, run_step)
+
+
+def simulate_slowly(problem: Problem, placement: Index, priority: Index) -> Simulation:
+    """As `simulate_placement`, in plain Python: some hundred times slower, for when there is no time to compile."""
+    with np.errstate(all="ignore"):
+        return _simulated(problem, placement, priority, interpreted(new_state), interpreted(run_step))
+
+
+def _simulated(
+    problem: Problem, placement: Index, priority: Index, room: Callable[[Tables], State], run: Callable[..., float]
+) -> Simulation:
     prepared = prepare(problem)
     tables = prepared.tables
     placement = np.ascontiguousarray(placement, dtype=np.int32).copy()
     priority = np.ascontiguousarray(priority, dtype=np.int32).copy()
     check_arrays(problem, placement, priority)
-    state = new_state(tables)
-    seconds = run_step(tables, state, placement, priority, np.zeros(problem.n_ops), math.inf, True)
+    state = room(tables)
+    seconds = run(tables, state, placement, priority, np.zeros(problem.n_ops), math.inf, True)
     if not math.isfinite(seconds):
         _explain_stuck(problem, prepared, placement)
     count = int(state.counters[0])

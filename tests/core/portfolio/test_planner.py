@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -129,6 +130,7 @@ def test_a_budget_holds_where_kernels_must_be_compiled(lab, monkeypatch):
         now[0] += 3.0
         return simulate_placement(problem, placement, priority)
 
+    monkeypatch.setattr("stepd.core.portfolio.planner.at_hand", lambda kernel: True)
     counts = iter([0, 1])
     monkeypatch.setattr("stepd.core.portfolio.planner.compilations", lambda kernel: next(counts))
     monkeypatch.setattr("stepd.core.portfolio.planner.simulate_placement", compiling)
@@ -137,6 +139,23 @@ def test_a_budget_holds_where_kernels_must_be_compiled(lab, monkeypatch):
     assert [answer.predicted_step_seconds for answer in found] == [pytest.approx(0.035 + 2e-6)]
     assert 0 < found[0].planner["lower_bound_seconds"] <= lower_bound(problem)
     assert now[0] == 3.0
+
+
+@pytest.mark.parametrize(("budget", "compiling"), [(1.0, 0.0), (5.0, 2.0)])  # too little for any compiler; for one so slow
+def test_what_cannot_be_compiled_in_time_is_answered_in_plain_python(lab, monkeypatch, budget, compiling):
+    def must_not_run(*arguments):
+        raise AssertionError("this would compile")
+
+    now = [0.0]
+    monkeypatch.setattr("stepd.core.portfolio.planner.at_hand", lambda kernel: False)
+    monkeypatch.setattr("stepd.core.portfolio.planner.simulate_placement", must_not_run)
+    monkeypatch.setattr("stepd.core.portfolio.planner.best_bound", must_not_run)
+    monkeypatch.setattr("stepd.core.portfolio.compiling.upward_ranks", lambda *_: now.append(now[-1] + compiling))
+    problem = replace(fork_join(lab, width=5, length=7, d=3), user_devices=np.arange(37, dtype=np.int32) % 3)
+    found = list(search(problem, PlanOptions(budget_seconds=budget, clock=lambda: now[-1])))
+    assert [answer.planner["feasible"] for answer in found] == [True]
+    assert found[0].predicted_step_seconds == simulate(problem, found[0]).step_seconds <= 0.035 + 2e-6
+    assert 0 < found[0].planner["lower_bound_seconds"] <= lower_bound(problem)
 
 
 def test_without_order_enforcement_the_order_of_readiness_is_what_counts(lab):

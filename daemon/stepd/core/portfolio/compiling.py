@@ -1,21 +1,25 @@
 """What compiling costs a search whose kernels are not in the cache, so that its budget holds all the same.
 
 How long it takes depends on the machine and its load, how the kernels compare with each other does not: the first one that has to
-be compiled, the simulator, is the unit. It knows no kernel.
+be compiled, the simulator, is the unit.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
 
+from stepd.core.placement.ranks import op_seconds, transfer_seconds, upward_ranks
+from stepd.core.prepared import prepare
 from stepd.core.problem import Device, Link, Problem
 
 
 class Kernels:
     """Seconds to compile, over those of the simulator (CPU seconds of `stepd warm-up`, by kind)."""
 
+    SIMULATOR = 1.0
     BOUND = 0.9
     CANDIDATES = 1.6
     SEARCH = 1.3
@@ -24,7 +28,7 @@ class Kernels:
 
 @dataclass
 class Compiling:
-    """unit: seconds that the simulator took to compile; 0: it came from the cache, as the others will."""
+    """unit: seconds that the simulator took to compile, or will; 0: it came from the cache, as the others will."""
 
     budget_seconds: float
     unit: float = 0.0
@@ -32,6 +36,22 @@ class Compiling:
     def affords(self, kernels: float, used: float) -> bool:
         """Whether `kernels` can be compiled when the share `used` of the budget is gone."""
         return self.unit == 0.0 or used + kernels * self.unit / self.budget_seconds <= 1.0
+
+
+SIMULATOR_OVER_RANKS = 3.0
+"""What the simulator takes to compile, over the ranks as the first kernel of a process."""
+AT_LEAST_SECONDS = 2.0
+"""With less time left, nothing is compiled: the compiler itself takes so long to get ready."""
+
+
+def seconds_for_simulator(problem: Problem, left: float, clock: Callable[[], float]) -> float:
+    """How long the simulator will take to compile, judged by a small kernel of the algorithms; inf with too few seconds `left`."""
+    if left < AT_LEAST_SECONDS:
+        return np.inf
+    prepared = prepare(problem)
+    began = clock()
+    upward_ranks(prepared.tables, op_seconds(prepared, "mean"), transfer_seconds(prepared, "mean"))
+    return SIMULATOR_OVER_RANKS * (clock() - began)
 
 
 def tiny_problem() -> Problem:

@@ -2,13 +2,14 @@
 
 Anytime: `search` yields every better strategy. Work is cut into rounds of a fixed number of moves that depend on the problem
 and the seed only; the budget decides how many rounds run, never what a round does. The single devices come first, so that no
-answer is worse than the best of them. Compiling counts: where kernels are not in the cache, what cannot be compiled in time is
-left out (`Compiling`).
+answer is worse than the best of them. Compiling counts: where kernels are not in the cache, the first answers are simulated in
+plain Python, and what cannot be compiled in time is left out (`Compiling`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from functools import lru_cache
 from itertools import zip_longest
@@ -17,12 +18,12 @@ from typing import Any
 import numpy as np
 
 from stepd.core.bounds import Bound, best_bound, quick_bound
-from stepd.core.compiled import compilations
+from stepd.core.compiled import at_hand, compilations
 from stepd.core.errors import PlannerError, ProblemError, StrategyError
 from stepd.core.placement import registry
 from stepd.core.placement.registry import PlanOptions, stopped_clock
 from stepd.core.portfolio import candidates
-from stepd.core.portfolio.compiling import Compiling, Kernels, tiny_problem
+from stepd.core.portfolio.compiling import Compiling, Kernels, seconds_for_simulator, tiny_problem
 from stepd.core.portfolio.labels import Labelling, labellings
 from stepd.core.portfolio.local_search import LocalSearch
 from stepd.core.portfolio.pool import Candidate, Entry, Pool
@@ -32,7 +33,7 @@ from stepd.core.portfolio.units import make_units
 from stepd.core.prepared import prepare
 from stepd.core.problem import Index, Problem
 from stepd.core.simulation_kernel import run_step
-from stepd.core.simulator import Simulation, simulate_placement
+from stepd.core.simulator import Simulation, simulate_placement, simulate_slowly
 from stepd.core.strategy import Strategy
 
 ROUNDS_WITHOUT_CLOCK = 6
@@ -130,23 +131,45 @@ class _Search:
             Candidate(str(start.planner.get("algorithm", "start")), start.placement.copy(), start.priority.copy())
             for start in starts
         ]
+        cold = not at_hand(run_step)
+        if cold:  # what the user's code names would come later, and there may be no time for that
+            named = candidates.user_placement(self.problem, self.prepared)
+            self.first += [Candidate(origin, groups[self.prepared.tables.group], natural) for origin, groups in named]
+        judge = simulate_slowly if cold else simulate_placement
         best: tuple[bool, float] | None = None
-        for candidate in self.first:
+        for tried, candidate in enumerate(self.first):
+            if cold and best is not None and self.used() * (tried + 1) / tried > 0.5:
+                break
             priority = natural if self.options.order is not None or candidate.priority is None else candidate.priority
             try:
-                step = simulate_placement(self.problem, candidate.placement, priority)
+                step = judge(self.problem, candidate.placement, priority)
             except StrategyError:
                 continue  # what cannot run on this device has no way to it
             if best is None or (not step.feasible, step.step_seconds) < best:
                 best, answer = (not step.feasible, step.step_seconds), (candidate.origin, candidate.placement, priority, step)
         if compilations(run_step) > before:
             self.compiling.unit = self.options.clock() - began
-        else:
+        elif not cold:
             self.bound = best_bound(self.problem)
         if best is not None:
             if answer[-1].feasible:
                 self.yielded = answer[-1].step_seconds
             yield self._labelled(*answer)
+        if cold:
+            self._compile_simulator(natural)
+
+    def _compile_simulator(self, natural: Index) -> None:
+        """Unless it would not be compiled in time; then nothing else will be, either."""
+        clock, budget = self.options.clock, self.options.budget_seconds
+        left = budget * (1.0 - self.used())
+        self.compiling.unit = seconds_for_simulator(self.problem, left, clock)
+        if not self.compiling.affords(Kernels.SIMULATOR, self.used()):
+            self.compiling.unit = np.inf
+            return
+        began = clock()
+        with suppress(StrategyError):
+            simulate_placement(self.problem, self.first[0].placement, natural)
+        self.compiling.unit = clock() - began
 
     def _structure(self, labels: list[Labelling]) -> Iterator[Strategy]:
         """What an expert would try, in turn over the labellings, so that each gets its best ideas tried in time."""
