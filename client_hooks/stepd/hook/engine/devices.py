@@ -73,7 +73,7 @@ class Devices:
         if not wanted.job and wanted.task is None:
             task = _task(self.all[0].name)
             fitting = [d for d in fitting if _task(d.name) == task] or fitting
-        fitting.sort(key=lambda d: (d.type == "CPU", d.name))
+        fitting.sort(key=lambda d: (d.type == "CPU", _position(d.name)))
         for device in fitting:
             if has_kernel(node.op, node.proto, device.type):
                 return device.name
@@ -101,34 +101,53 @@ def _task(device: str) -> tuple[str, int | None]:
     return spec.job, spec.task
 
 
+def _position(device: str) -> tuple[str, int, int, int]:
+    """Sorts GPU:10 behind GPU:2."""
+    spec = parse(device)
+    return spec.job, spec.replica or 0, spec.task or 0, spec.index or 0
+
+
+@dataclass(frozen=True)
+class _Kernel:
+    """What a kernel asks: types of attributes, and the label that an op must name in its attribute `_kernel`."""
+
+    device_type: str
+    label: str
+    constraints: tuple[tuple[str, frozenset[int]], ...]
+
+
 @functools.cache
-def _kernels(op: str) -> tuple[tuple[str, tuple[tuple[str, frozenset[int]], ...]], ...]:
-    """(device type, (attribute, allowed types)...) of every kernel of an op type."""
+def _kernels(op: str) -> tuple[_Kernel, ...]:
+    """Every kernel of an op type."""
     return tuple(
-        (k.device_type, tuple((c.name, frozenset(c.allowed_values.list.type)) for c in k.constraint)) for k in capi.kernel_defs(op)
+        _Kernel(k.device_type, k.label, tuple((c.name, frozenset(c.allowed_values.list.type)) for c in k.constraint))
+        for k in capi.kernel_defs(op)
     )
 
 
 def has_kernel(op: str, node: Any, device_type: str) -> bool:
-    """Is there a kernel on `device_type` for the op with the types of this NodeDef?"""
+    """Is there a kernel on `device_type` for the op with the types and the label of this NodeDef?"""
     values = (node.attr[attr] for attr in _constrained(op))
-    return _has_kernel(op, tuple(tuple(value.list.type) or (value.type,) for value in values), device_type)
+    label = node.attr["_kernel"].s.decode() if "_kernel" in node.attr else ""
+    return _has_kernel(op, tuple(tuple(value.list.type) or (value.type,) for value in values), device_type, label)
 
 
 @functools.cache
 def _constrained(op: str) -> tuple[str, ...]:
     """The attributes on which it depends whether there is a kernel."""
-    return tuple(dict.fromkeys(attr for _, constraints in _kernels(op) for attr, allowed in constraints if allowed))
+    return tuple(dict.fromkeys(attr for kernel in _kernels(op) for attr, allowed in kernel.constraints if allowed))
 
 
 @functools.lru_cache(maxsize=1 << 14)
-def _has_kernel(op: str, given: tuple[tuple[int, ...], ...], device_type: str) -> bool:
+def _has_kernel(op: str, given: tuple[tuple[int, ...], ...], device_type: str, label: str) -> bool:
     """`given`: types of the constrained attributes."""
     types = dict(zip(_constrained(op), given, strict=True))
-    for kind, constraints in _kernels(op):
-        if kind in (device_type, "DEFAULT") and all(not ok or ok.issuperset(types[attr]) for attr, ok in constraints):
-            return True
-    return False
+    return any(
+        kernel.device_type in (device_type, "DEFAULT")
+        and kernel.label == label
+        and all(not allowed or allowed.issuperset(types[attr]) for attr, allowed in kernel.constraints)
+        for kernel in _kernels(op)
+    )
 
 
 def kernel_types(op: str, node: Any, types: frozenset[str]) -> tuple[str, ...]:
