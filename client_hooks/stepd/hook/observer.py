@@ -1,21 +1,21 @@
 """The observer half of the hook (ObserverPort): ties clock, sampling, guard and channel together for all sessions of a process.
 
 The engine calls `wants_trace` and `run_finished` around every step on the program's thread: they touch deques and flags only. The
-observer's own thread looks about once a second, or when woken by a step that a trial waits for. It decides without the daemon
-and tells it when there is one. It knows nothing of graphs beyond op names.
+observer's own thread (background.py) looks about once a second, or when woken by a step that a trial waits for. It decides without
+the daemon and tells it when there is one. It knows nothing of graphs beyond op names.
 """
 
 from __future__ import annotations
 
 import os
 import sys
-import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 
 from stepd.hook import convert, identity
 from stepd.hook.address import places
+from stepd.hook.background import Background
 from stepd.hook.channel import Channel
 from stepd.hook.compat import Compatibility
 from stepd.hook.env import Settings
@@ -52,11 +52,7 @@ class Observer:
         """All that threads share, new: at the start and in a forked child, where locks may be held by threads that are gone."""
         self._watches: dict[EnginePort, SessionWatch] = {}
         self._budget = Budget(self._settings.overhead_budget, time.monotonic())
-        self._posted: deque[Callable[[], None]] = deque()
-        self._wake = threading.Event()
-        self._starting = threading.Lock()
-        self._thread: threading.Thread | None = None
-        self._stopped = False
+        self._background = Background("stepd-observer", self._turn, self._look, LOOK_SECONDS)
         self._verdicts: deque[runtime_pb2.HookMessage] = deque(maxlen=REMEMBERED_VERDICTS)
         self._known_graphs: frozenset[str] = frozenset()
         self._paused_until: float | None = None
@@ -88,7 +84,7 @@ class Observer:
     def run_finished(self, engine: EnginePort, record: RunRecord) -> None:
         watch = self._watches.get(engine)
         if watch is None:
-            if self._stopped:
+            if self._background.stopped:
                 return
             watch = self._watch(engine)
         clock, plain = watch.clock.add(record)
@@ -98,12 +94,12 @@ class Observer:
             watch.sampler.traced(clock, record)
             self._traced(watch, record)
         elif plain and watch.director.watches(clock):
-            self._wake.set()
+            self._background.wake()
 
     def strategy_failed(self, engine: EnginePort, strategy_id: str, error: str) -> None:
         watch = self._watch(engine)
         self._report.write("strategy_failed", watch.id, {"strategy_id": strategy_id, "error": error})
-        self._post(lambda: watch.director.failed(strategy_id, error))
+        self._background.post(lambda: watch.director.failed(strategy_id, error))
 
     def session_closed(self, engine: EnginePort) -> None:
         watch = self._watches.pop(engine, None)
@@ -112,16 +108,16 @@ class Observer:
         if watch is None:
             return
         self._report.write("closed", watch.id, {"runs": sum(clock.runs for clock in watch.clock.kinds.values())})
-        self._post(lambda: self._close(watch))
+        self._background.post(lambda: self._close(watch))
 
     def _watch(self, engine: EnginePort) -> SessionWatch:
         watch = self._watches.get(engine)
         if watch is None:
-            watch = SessionWatch(engine, self._budget, self._settings, self, self._post)
+            watch = SessionWatch(engine, self._budget, self._settings, self, self._background.post)
             watch = self._watches.setdefault(engine, watch)
             self._report.write("opened", watch.id, {"target": engine.target})
             self._start()
-            self._post(lambda: self._say(watch.opened()))
+            self._background.post(lambda: self._say(watch.opened()))
         return watch
 
     def _traced(self, watch: SessionWatch, record: RunRecord) -> None:
@@ -144,29 +140,13 @@ class Observer:
     def switch_done(self, engine: EnginePort, outcome: SwitchOutcome) -> None:
         """A switch happened, asked for by the director or (in chaos mode) by the engine itself."""
         watch = self._watches.get(engine)
-        fields = {
-            "strategy_id": outcome.strategy_id,
-            "way": outcome.way.value,
-            "ok": outcome.ok,
-            "error": outcome.error,
-            "honoured": outcome.honoured,
-            "not_honoured": len(outcome.not_honoured),
-            "rollback": outcome.rollback,
-            "prepare_seconds": outcome.prepare_seconds,
-            "wait_seconds": outcome.wait_seconds,
-        }
-        self._report.write("switch", engine.session_id, fields)
+        self._report.switch(engine.session_id, outcome)
         if watch is not None:
             watch.last_outcome = outcome
         self._say(convert.switch_report(engine.session_id, outcome))
 
     def trial_ended(self, engine: EnginePort, verdict: TrialVerdict) -> None:
-        fields = {
-            "strategy_id": verdict.strategy_id,
-            "outcome": verdict.outcome.value,
-            "reason": verdict.reason,
-        }
-        self._report.write("verdict", engine.session_id, fields)
+        self._report.verdict(engine.session_id, verdict)
         message = convert.verdict(engine.session_id, verdict)
         self._verdicts.append(message)
         self._say(message)
@@ -190,7 +170,7 @@ class Observer:
             if watch.last_outcome is not None:
                 yield convert.switch_report(watch.id, watch.last_outcome)
         yield from list(self._verdicts)
-        self._wake.set()
+        self._background.wake()
 
     def heartbeat(self, dropped_profiles: int) -> runtime_pb2.HookMessage:
         states = {watch.director.state() for watch in list(self._watches.values())}
@@ -199,7 +179,7 @@ class Observer:
         return runtime_pb2.HookMessage(heartbeat=runtime_pb2.Heartbeat(dropped_profiles=dropped_profiles, state=state))
 
     def heard(self, message: runtime_pb2.DaemonMessage) -> None:
-        self._post(lambda: self._obey(message))
+        self._background.post(lambda: self._obey(message))
 
     # -- the observer's own thread ------------------------------------------------------------------------------------
 
@@ -208,39 +188,16 @@ class Observer:
         self._start()
 
     def _start(self) -> None:
-        with self._starting:
-            if self._thread is not None or self._stopped:
-                return
-            self._thread = threading.Thread(target=self._work, name="stepd-observer", daemon=True)
-            self._thread.start()
-        if self._channel is not None:
+        if self._background.start() and self._channel is not None:
             self._channel.start()
-
-    def _post(self, action: Callable[[], None]) -> None:
-        self._posted.append(action)
-        self._wake.set()
 
     def _say(self, message: runtime_pb2.HookMessage) -> None:
         if self._channel is not None:
             self._channel.send(message)
 
-    def _work(self) -> None:
-        wake = self._wake
-        next_look = 0.0
-        while not self._stopped:
-            wake.wait(max(0.0, next_look - time.monotonic()) or LOOK_SECONDS)
-            wake.clear()
-            now = time.monotonic()
-            try:
-                while self._posted:
-                    self._posted.popleft()()
-                for watch in list(self._watches.values()):
-                    watch.director.tick(now)
-                if now >= next_look:
-                    next_look = now + LOOK_SECONDS
-                    self._look(now)
-            except Exception as error:  # fail open: this thread has no caller, and the program must not notice
-                logger.exception("observer: %s", error)
+    def _turn(self, now: float) -> None:
+        for watch in list(self._watches.values()):
+            watch.direct(now)
 
     def _look(self, now: float) -> None:
         self._budget.refill(now)
@@ -248,14 +205,14 @@ class Observer:
             self._pause(None)
         listening = self._channel is not None and self._channel.connected
         for watch in list(self._watches.values()):
-            watch.tick(now, listening)
-            if not listening:
-                continue
             try:
+                watch.tick(now, listening)
+                if not listening:
+                    continue
                 messages = watch.description(self._known_graphs) if watch.worth_describing() else []
                 for message in messages + watch.step_times():
                     self._say(message)
-            except Exception as error:  # fail open: one session that cannot be described must not cost the others
+            except Exception as error:  # fail open: a fault in one session must not cost the others
                 logger.exception("session %s: %s", watch.id, error)
 
     def _obey(self, message: runtime_pb2.DaemonMessage) -> None:
@@ -307,21 +264,15 @@ class Observer:
         """Say goodbye within a second and end the threads."""
         for watch in list(self._watches.values()):
             self.session_closed(watch.engine)
-        thread = self._thread
         deadline = time.monotonic() + EXIT_SECONDS
-        while thread is not None and thread.is_alive() and self._posted and time.monotonic() < deadline:
-            self._wake.set()
-            time.sleep(0.005)
-        self._stopped = True
-        self._wake.set()
+        self._background.stop(deadline)
         if self._channel is not None:
             self._channel.stop(max(0.0, deadline - time.monotonic()))
-        if thread is not None and thread is not threading.current_thread():
-            thread.join(max(0.0, deadline - time.monotonic()))
+        self._background.join(deadline)
 
     def before_fork(self) -> None:
         """gRPC does not survive a fork with a live channel: close it, as quickly as may be."""
-        if self._channel is not None and not self._stopped:
+        if self._channel is not None and not self._background.stopped:
             self._channel.hold(FORK_SECONDS)
 
     def after_fork(self) -> None:
@@ -331,7 +282,7 @@ class Observer:
 
     def after_fork_in_child(self) -> None:
         """A process of its own: none of the parent's threads, sessions or locks exist here."""
-        if self._stopped:
+        if self._background.stopped:
             return
         identity.renew(self._hello)
         self._fresh()

@@ -1,4 +1,7 @@
-"""STEPD_REPORT: one JSON line per event of the hook, for tests and for people who look for a fault. Appends whole lines."""
+"""STEPD_REPORT: one JSON line per event of the hook, for tests and for people who look for a fault. Appends whole lines.
+
+It says what the lines look like; it must not know who reports, nor the daemon.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +10,8 @@ import os
 from collections.abc import Mapping
 
 from stepd.hook.log import logger
+from stepd.hook.model import SwitchOutcome
+from stepd.hook.trial import TrialVerdict
 
 
 class Report:
@@ -29,3 +34,23 @@ class Report:
         except OSError as error:
             logger.error("STEPD_REPORT=%s cannot be written: %s", self._path, error)
             self._path = ""
+
+    def switch(self, session: str, outcome: SwitchOutcome) -> None:
+        """A switch that happened, or that was refused."""
+        fields = {
+            "strategy_id": outcome.strategy_id,
+            "way": outcome.way.value,
+            "ok": outcome.ok,
+            "error": outcome.error,
+            "honoured": outcome.honoured,
+            "not_honoured": len(outcome.not_honoured),
+            "rollback": outcome.rollback,
+            "prepare_seconds": outcome.prepare_seconds,
+            "wait_seconds": outcome.wait_seconds,
+        }
+        self.write("switch", session, fields)
+
+    def verdict(self, session: str, verdict: TrialVerdict) -> None:
+        """How a trial ended."""
+        fields = {"strategy_id": verdict.strategy_id, "outcome": verdict.outcome.value, "reason": verdict.reason}
+        self.write("verdict", session, fields)

@@ -104,6 +104,10 @@ class SessionWatch:
         if now >= self._next_halving:
             self._next_halving = now + HALF_LIFE_SECONDS
             self.clock.forget_half()
+        self.direct(now)
+
+    def direct(self, now: float) -> None:
+        """Let the director look at its trial."""
         try:
             self.director.tick(now)
         except Exception as error:  # fail open: a fault of the director stops trials in this session, not the program
