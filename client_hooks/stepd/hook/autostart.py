@@ -37,7 +37,7 @@ def stop() -> None:
     if installed is not None:
         try:
             installed.uninstall()  # type: ignore[attr-defined]
-        except Exception as error:
+        except Exception as error:  # fail open: what cannot be taken off stays, and the program goes on
             _tell(f"the hook could not be taken off: {type(error).__name__}: {error}")
 
 

@@ -114,7 +114,7 @@ async def _read(
             try:
                 await connection.receive(message)
             except Exception:
-                log.exception("a hook's message could not be handled", message=message.WhichOneof("message"))
+                log.exception("a hook's message could not be handled", job=job_id, message=message.WhichOneof("message"))
     finally:
         await outbox.put(None)
 

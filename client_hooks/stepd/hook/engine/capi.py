@@ -287,8 +287,7 @@ _NO_SUCH_POOL = config_pb2.RunOptions(inter_op_thread_pool=1 << 20).SerializeToS
 
 def clear_device(graph: Graph, operation: Any) -> None:
     """Take back the device, and the colocation, that a node of the hook's own asks for."""
-    with contextlib.suppress(Exception):  # a node without colocation has nothing to clear
-        c.ClearAttr(graph.handle, operation, "_class")
+    c.ClearAttr(graph.handle, operation, "_class")  # no error where there is none
     if hasattr(c, "SetRequestedDevice"):  # TensorFlow 2.12
         c.SetRequestedDevice(graph.handle, operation, "")
         return

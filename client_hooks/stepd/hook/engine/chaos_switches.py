@@ -26,8 +26,8 @@ def switch(engine: SessionEngine, chaos: ChaosMonkey, kind: Kind) -> bool:
     try:
         for outcome in unbroken(functools.partial(_outcomes, engine, chaos, kind)):
             engine.told.tell("switch_done", outcome)
-    except Exception:
-        log.exception("session %s: a chaos switch failed", engine.session_id)
+    except Exception:  # the program's own run comes next on this thread
+        log.exception("session %s: a chaos switch failed (STEPD_CHAOS) before a run of %s", engine.session_id, kind.step.id)
     return True
 
 

@@ -209,8 +209,9 @@ class Draining:
         beyond: dict[str, list[queues.Element]] = {}
         try:
             beyond = self._ops.give_back(self.taken) if self.taken else {}
-        except Exception:
-            log.exception("session %s: queue elements could not be put back", self._engine.session_id)
+        except Exception:  # the session goes on with the others, and the program's error, if one is under way, stays the first
+            kept = ", ".join(f"{len(elements)} of {queue}" for queue, elements in self.taken.items())
+            log.exception("session %s: elements of queues could not be put back: %s", self._engine.session_id, kept)
         self.settle(beyond, self._ops)
 
     def settle(self, beyond: Mapping[str, list[queues.Element]], ops: queues.Ops) -> None:

@@ -156,8 +156,8 @@ def _with_executor(config: Any, own: Any, settings: EngineSettings) -> tuple[Any
     """A direct session's config, `own` where the hook has one already, with the native executor, or why it goes without."""
     try:
         executor, why = provider.executor_type(settings.order, config.experimental.executor_type)
-    except Exception as e:
-        log.exception("looking for the native executor failed")
+    except Exception as e:  # the session is made without; the order's report says why
+        log.exception("looking for the native executor failed (STEPD_ORDER=%s)", settings.order)
         executor, why = "", f"looking for it failed: {e!r}"
     if not executor:
         return own, why
@@ -187,7 +187,7 @@ def extend_graph(self: Any) -> None:
     try:
         engine.extend()
         return
-    except Exception as e:
+    except Exception as e:  # the program's fault or the hook's: TensorFlow says which
         if not engine.ran:
             _fall_back(self, engine, e)
     # TensorFlow's own method meets the same error, and raises it with its own frames.

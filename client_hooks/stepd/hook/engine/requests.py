@@ -15,6 +15,7 @@ from tensorflow.core.protobuf import config_pb2
 
 from stepd.hook.engine import restarts
 from stepd.hook.engine.copies import Copy
+from stepd.hook.engine.faults import reason
 from stepd.hook.engine.kinds import Kind
 from stepd.hook.engine.switcher import NotQuietError, Switcher, SwitchRefusedError
 from stepd.hook.engine.ways import Chosen, can_be_compacted, choose_way
@@ -74,9 +75,9 @@ def switch(engine: SessionEngine, strategy: LiveStrategy, way: Way, done: Done) 
     try:
         chosen = choose_way(engine, strategy, way)
         outcome, copy = _switch(engine, strategy, chosen)
-    except Exception as e:
-        log.info("session %s: strategy %s was not put in force: %s", engine.session_id, strategy.id, e)
-        outcome, copy = SwitchOutcome(strategy.id, Way.IN_SESSION, ok=False, error=str(e)), None
+    except Exception as e:  # the session goes on as it was, and whoever asked hears why
+        error = reason(e, engine.session_id, f"strategy {strategy.id} was not put in force")
+        outcome, copy = SwitchOutcome(strategy.id, Way.IN_SESSION, ok=False, error=error), None
     del session
     if copy is None:
         done(outcome)
@@ -151,27 +152,26 @@ def switch_now(engine: SessionEngine, switcher: Switcher, strategy: LiveStrategy
         copy = switcher.prepare(engine.raw, strategy, kinds) if strategy else None
         waited = switcher.switch(engine.raw, copy, engine.gate, engine.settings.gate_seconds)
         engine.in_force(id_)
-    except Exception as e:
+    except Exception as e:  # the program's own run follows on this thread, and must find the session as it was
         if isinstance(e, NotQuietError):
             switcher.give_up_on_busy()
-        elif not isinstance(e, SwitchRefusedError):
-            log.exception("session %s: a switch failed", engine.session_id)
-        return SwitchOutcome(id_, Way.IN_SESSION, ok=False, error=str(e), rollback=strategy is None)
+        error = reason(e, engine.session_id, f"strategy {id_!r} was not put in force")
+        return SwitchOutcome(id_, Way.IN_SESSION, ok=False, error=error, rollback=strategy is None)
     refused = copy.plan.refused if copy else ()
     return SwitchOutcome(id_, Way.IN_SESSION, ok=True, not_honoured=refused, wait_seconds=waited, rollback=strategy is None,
                          splits_in_force=len(copy.plan.splits) if copy else 0)  # fmt: skip
 
 
-def roll_back(engine: SessionEngine, reason: str, done: Done) -> None:
+def roll_back(engine: SessionEngine, why: str, done: Done) -> None:
     """The user's own nodes again, variables where the program had them."""
     try:
         waited = _put_in_force(engine, None, "")
-    except Exception as e:
-        log.warning("session %s could not go back: %s", engine.session_id, e)
-        done(SwitchOutcome("", Way.IN_SESSION, ok=False, error=str(e), rollback=True))
+    except Exception as e:  # whoever asked hears why, and asks again
+        error = reason(e, engine.session_id, "it could not go back to the program's own placement")
+        done(SwitchOutcome("", Way.IN_SESSION, ok=False, error=error, rollback=True))
         return
-    log.info("session %s is back on the program's own placement: %s", engine.session_id, reason)
-    done(SwitchOutcome("", Way.IN_SESSION, ok=True, wait_seconds=waited, rollback=True, why_this_way=reason))
+    log.info("session %s is back on the program's own placement: %s", engine.session_id, why)
+    done(SwitchOutcome("", Way.IN_SESSION, ok=True, wait_seconds=waited, rollback=True, why_this_way=why))
 
 
 def compact(engine: SessionEngine, done: Done) -> None:
@@ -183,8 +183,8 @@ def compact(engine: SessionEngine, done: Done) -> None:
         live, kinds = engine.switcher().live, active(engine)
         strategy = live.plan.strategy if live else None
         outcome = restarts.restart_now(engine, strategy, kinds, engine.settings.gate_seconds, spare=kinds).outcome
-    except Exception as e:
-        log.info("session %s was not compacted: %s", engine.session_id, e)
+    except Exception as e:  # the session stays as full as it was
+        reason(e, engine.session_id, "it was not compacted")
         return
     finally:
         del session

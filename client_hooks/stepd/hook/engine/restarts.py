@@ -16,6 +16,7 @@ from stepd.hook.engine.checkpoints import state_dir
 from stepd.hook.engine.copies import Copy
 from stepd.hook.engine.direct import DirectSaving, readers_of
 from stepd.hook.engine.draining import Draining, any_kind, quiet_moment
+from stepd.hook.engine.faults import reason
 from stepd.hook.engine.kinds import Kind
 from stepd.hook.engine.mirror import Mirror
 from stepd.hook.engine.replay import Replay
@@ -68,8 +69,8 @@ def restart_now(
                              splits_in_force=len(copy.plan.splits) if copy else 0), copy)  # fmt: skip
         except StateChangedError as e:
             error = str(e)
-        except Exception as e:
-            error = str(e)
+        except Exception as e:  # the old session goes on as it was, and whoever asked hears why
+            error = reason(e, engine.session_id, "it was not restarted")
             break
         finally:
             successor.close()

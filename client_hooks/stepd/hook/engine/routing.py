@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from stepd.hook.engine import requests
 from stepd.hook.engine.ahead import Ahead
 from stepd.hook.engine.devices import Devices
+from stepd.hook.engine.faults import reason
 from stepd.hook.engine.kinds import Kind, Route
 from stepd.hook.engine.mirror import Mirror
 from stepd.hook.engine.shield import unbroken
@@ -116,8 +117,9 @@ class Routing:
             except SwitchRefusedError as e:
                 log.info("session %s: %s", self._engine.session_id, e)
                 self._renew(switcher, kind)
-            except Exception:
-                log.exception("session %s: a copy could not serve a run", self._engine.session_id)
+            except Exception as e:  # the program's run must not end for what a copy lacks
+                ends = [*kind.step.fetches, *kind.step.targets][:3]
+                reason(e, self._engine.session_id, f"a copy could not serve a run of {', '.join(ends)}")
                 self._go_back(switcher)
             return self._made(switcher, kind)
 
@@ -130,8 +132,8 @@ class Routing:
         try:
             switcher.renew(engine.raw, kind, engine.gate, engine.settings.gate_seconds)
             self._made(switcher, kind)
-        except Exception as e:
-            log.info("session %s goes back to the program's own placement: %s", engine.session_id, e)
+        except Exception as e:  # as above
+            reason(e, engine.session_id, "it goes back to the program's own placement")
             self._go_back(switcher)
 
     def _go_back(self, switcher: Switcher) -> None:

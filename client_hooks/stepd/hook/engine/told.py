@@ -55,7 +55,7 @@ class Told:
             return
         try:
             heard(self._engine, *details)
-        except Exception as e:
+        except Exception as e:  # the program must not end for what it does not know of
             self._disable(e)
 
     def run_finished(self, record: RunRecord) -> None:
@@ -67,7 +67,7 @@ class Told:
 
     def _disable(self, error: Exception) -> None:
         self.observer = None
-        log.warning("stepd: session %s is no longer watched: the observer raised %r", self._engine.session_id, error)
+        log.error("session %s is no longer watched: the observer raised %r", self._engine.session_id, error, exc_info=error)
 
     @property
     def awaits_run(self) -> bool:

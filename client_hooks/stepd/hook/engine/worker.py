@@ -38,8 +38,8 @@ class Worker:
         while (task := self._tasks.get()) is not None:
             try:
                 task()
-            except Exception:
-                log.exception("stepd: a background task of the engine failed")
+            except Exception:  # this thread has no caller; the next task is another session's, it may be
+                log.exception("a background task of the engine failed")
             del task
 
     def stop(self) -> None:
