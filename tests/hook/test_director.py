@@ -8,8 +8,9 @@ from collections.abc import Callable
 import pytest
 
 from stepd.hook.clock import SessionClock
-from stepd.hook.director import Director, Phase
+from stepd.hook.director import Director
 from stepd.hook.model import LiveStrategy, SwitchOutcome, Way
+from stepd.hook.phase import Phase
 from stepd.hook.sampling import Budget
 from stepd.hook.trial import Outcome, TrialVerdict
 

@@ -1,31 +1,28 @@
 """Directs the trials of one session: switches to what is asked for, has the guard judge it, keeps it or goes back.
 
-Runs on the observer's own thread only; the engine's answers arrive there as calls of `switched`. It decides without the daemon and
-only tells it. It knows no sockets and no graphs.
-
-    idle -> switching -> verifying -> idle (kept)
-                            |-> returning -> idle (rolled back)
-                            |-> returning -> comparing -> idle, or forward again -> verifying (the machine itself was in doubt)
+Runs on the observer's own thread only; the engine's answers arrive there as posted calls. It decides without the daemon and only
+tells it. It leaves to admission.py what may be tried and when, to the guard what a trial has shown, and to phase.py what its phases
+are. It knows no sockets and no graphs.
 """
 
 from __future__ import annotations
 
-import enum
 import time
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Protocol
 
-from stepd.hook import guard
+from stepd.hook import admission, guard
+from stepd.hook.admission import Turn
 from stepd.hook.clock import KindClock, SessionClock
 from stepd.hook.guard import Decision
 from stepd.hook.log import logger
 from stepd.hook.model import LiveStrategy, SwitchOutcome, Way
+from stepd.hook.phase import Phase
 from stepd.hook.ports import EnginePort
 from stepd.hook.sampling import Budget
-from stepd.hook.trial import Outcome, Trial, TrialVerdict, recent_steps
+from stepd.hook.trial import Outcome, Trial, TrialVerdict
 
-PATIENCE_SECONDS = 60.0  # how long a planner's strategy may wait for the budget
 COMPARISON_STEPS = 10  # fresh steps of the old strategy in A/B/A/B
 ROUNDS = 2
 RETRY_SECONDS = 5.0
@@ -37,17 +34,6 @@ class Listener(Protocol):
     def switch_done(self, engine: EnginePort, outcome: SwitchOutcome) -> None: ...
 
     def trial_ended(self, engine: EnginePort, verdict: TrialVerdict) -> None: ...
-
-
-class Phase(enum.Enum):
-    """Where the director is; see the module."""
-
-    IDLE = "idle"
-    SWITCHING = "switching"
-    VERIFYING = "verifying"
-    RETURNING = "returning"
-    COMPARING = "comparing"
-    FORWARD = "forward"
 
 
 class Director:
@@ -81,16 +67,12 @@ class Director:
 
     def activate(self, strategy: LiveStrategy, way: Way) -> None:
         """Try a strategy, as soon as the old one's step times are known and the budget allows."""
-        by_planner = strategy.origin != "operator"
-        if by_planner and strategy.id in self.lost:
-            self._refuse(strategy, Outcome.FAILED, f"it lost before: {self.lost[strategy.id]}")
-            return
-        if by_planner and self.paused:
-            self._refuse(strategy, Outcome.ABANDONED, "the job is paused")
-            return
-        if self.incumbent is not None and self.incumbent.id == strategy.id and self._trial is None:
-            self._refuse(strategy, Outcome.KEPT, "it is in force already")
-            self.incumbent = strategy  # it may be pinned now
+        refused = admission.refusal(strategy, self.incumbent if self._trial is None else None, self.lost, self.paused)
+        if refused is not None:
+            outcome, reason = refused
+            self._refuse(strategy, outcome, reason)
+            if outcome is Outcome.KEPT:
+                self.incumbent = strategy  # it may be pinned now
             return
         if self._waiting is not None:
             self._refuse(self._waiting.strategy, Outcome.ABANDONED, "another strategy was asked for")
@@ -138,11 +120,7 @@ class Director:
 
     def state(self) -> str:
         """One word for the heartbeat."""
-        if self.phase in (Phase.SWITCHING, Phase.RETURNING, Phase.FORWARD):
-            return "switching"
-        if self.phase in (Phase.VERIFYING, Phase.COMPARING):
-            return "verifying"
-        return "committed" if self.incumbent is not None else "watching"
+        return self.phase.word(self.incumbent is not None)
 
     # -- the course of a trial ----------------------------------------------------------------------------------------
 
@@ -167,26 +145,15 @@ class Director:
             self._compare(self._trial)
 
     def _begin(self, trial: Trial, now: float) -> None:
-        pinned = trial.strategy.pin
-        if not pinned:
-            main = self._clocks.main_kind()
-            if main is None or len(main.recent) < guard.BASELINE_STEPS or main.strategy_id != self._engine.strategy_id:
-                return  # the old strategy's step times are not known yet
-            if trial.strategy.origin != "operator" and self._budget.left() <= 0.0:
-                if now - trial.asked_at > PATIENCE_SECONDS:
-                    self._waiting = None
-                    self._refuse(
-                        trial.strategy,
-                        Outcome.ABANDONED,
-                        "the budget for profiling and trials is used up for now",
-                    )
-                return
-            trial.main = main.kind.id
-        if self._engine.strategy_id == (self.incumbent.id if self.incumbent else ""):
-            trial.before = recent_steps(self._clocks, self._engine.strategy_id)
-        trial.shares = self._clocks.shares()
-        trial.measured_at = now
-        trial.next_look = guard.CHECKPOINTS[0]
+        main = self._clocks.main_kind()
+        turn = admission.turn(trial, main, self._engine.strategy_id, self._budget, now)
+        if turn is Turn.NEVER:
+            self._waiting = None
+            self._refuse(trial.strategy, Outcome.ABANDONED, "the budget for profiling and trials is used up for now")
+        if turn is not Turn.NOW:
+            return
+        expected = self._engine.strategy_id == (self.incumbent.id if self.incumbent else "")
+        trial.begin(main, self._clocks, self._engine.strategy_id if expected else None, now)
         self._waiting, self._trial, self.phase = None, trial, Phase.SWITCHING
         logger.info("switching to %s", trial.strategy.id)
         self._engine.request_switch(trial.strategy, trial.way, self._answer(self._tried))
@@ -196,7 +163,7 @@ class Director:
         self._listener.switch_done(self._engine, outcome)
         if trial is None or self.phase is not Phase.SWITCHING:
             return
-        if trial.strategy.origin != "operator":
+        if not admission.is_by_operator(trial.strategy):
             self._budget.spend(outcome.wait_seconds)
         if not outcome.ok:
             self.lost[trial.strategy.id] = outcome.error
@@ -219,7 +186,7 @@ class Director:
             trial.next_look = next((look for look in guard.CHECKPOINTS if look > steps), steps + 1)
             return
         trial.judgement = judgement
-        if trial.strategy.origin != "operator":
+        if not admission.is_by_operator(trial.strategy):
             self._budget.spend(loss)
         before = trial.before.get(trial.main, ())
         if trial.rounds < ROUNDS and guard.doubtful(judgement, before, now - trial.measured_at):
@@ -234,11 +201,7 @@ class Director:
     def _return(self, reason: str) -> None:
         """Back to the strategy before: the incumbent, or the program's own placement."""
         self.phase, self._retry_at = Phase.RETURNING, 0.0
-        logger.info(
-            "going back to %s: %s",
-            self.incumbent.id if self.incumbent else "the program's own placement",
-            reason,
-        )
+        logger.info("going back to %s: %s", self.incumbent.id if self.incumbent else "the program's own placement", reason)
         if self.incumbent is None:
             self._engine.request_rollback(reason, self._answer(self._returned))
         else:
@@ -272,8 +235,7 @@ class Director:
         clock = self._clocks.kinds[trial.main]
         if clock.strategy_id != self._engine.strategy_id or len(clock.recent) < COMPARISON_STEPS:
             return
-        trial.before = recent_steps(self._clocks, self._engine.strategy_id)
-        trial.measured_at = _now()
+        trial.compare_with(self._clocks, self._engine.strategy_id, _now())
         samples = trial.samples()
         if guard.deserves_another_round(samples, trial.main, self._min_gain):
             self.phase = Phase.FORWARD
@@ -293,8 +255,7 @@ class Director:
         if trial is None or trial.judgement is None or self.phase is not Phase.FORWARD:
             return
         if outcome.ok:
-            trial.rounds, trial.compare, trial.judgement, trial.after = trial.rounds + 1, False, None, {}
-            trial.next_look = guard.CHECKPOINTS[0]
+            trial.begin_again()
             self.phase = Phase.VERIFYING
             return
         self._trial, self.phase = None, Phase.IDLE

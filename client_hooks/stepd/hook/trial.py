@@ -9,8 +9,8 @@ import enum
 from dataclasses import dataclass, field
 from statistics import median
 
-from stepd.hook.clock import SessionClock
-from stepd.hook.guard import Judgement, Samples
+from stepd.hook.clock import KindClock, SessionClock
+from stepd.hook.guard import CHECKPOINTS, Judgement, Samples
 from stepd.hook.model import LiveStrategy, Way
 
 BASELINE_WINDOW = 40  # latest steps of the old strategy that a trial is compared with
@@ -56,6 +56,28 @@ class Trial:
     judgement: Judgement | None = None
     compare: bool = False
     rounds: int = 1
+
+    def begin(self, main: KindClock | None, clocks: SessionClock, old: str | None, now: float) -> None:
+        """The switch is asked for. A trial that is judged is judged by steps of kind `main`.
+
+        `old`: the id of the strategy that it is compared with; None when another is in force than was kept.
+        """
+        self.main = main.kind.id if main is not None and not self.strategy.pin else ""
+        if old is not None:
+            self.before = recent_steps(clocks, old)
+        self.shares = clocks.shares()
+        self.measured_at = now
+        self.next_look = CHECKPOINTS[0]
+
+    def begin_again(self) -> None:
+        """The strategy is in force for another round, against steps that were measured just before."""
+        self.rounds, self.compare, self.judgement, self.after = self.rounds + 1, False, None, {}
+        self.next_look = CHECKPOINTS[0]
+
+    def compare_with(self, clocks: SessionClock, old: str, now: float) -> None:
+        """Take fresh steps of the old strategy in place of those from before the switch."""
+        self.before = recent_steps(clocks, old)
+        self.measured_at = now
 
     def collect(self, clocks: SessionClock) -> None:
         """Take the steps that ran on the strategy so far."""
