@@ -70,7 +70,8 @@ class DaemonProcess:
         return list(answer.job)
 
     def session(self, job_id: str) -> operator_pb2.Session:
-        return next(job.session[0] for job in self.jobs(ended=True) if job.id == job_id)
+        """The job's session; an empty one as long as its hook has opened none."""
+        return next((*job.session, operator_pb2.Session())[0] for job in self.jobs(ended=True) if job.id == job_id)
 
     def log(self) -> str:
         return self._log.read_text()

@@ -101,6 +101,24 @@ def test_a_new_job_on_the_same_graph_starts_with_what_was_learned(daemon, attach
     assert lost not in [sent.strategy.id for sent in second.activations]
 
 
+def test_steps_from_before_a_switch_do_not_undo_it(daemon, attach, towers, wait_until):
+    hook = attach(daemon, towers)
+    hook.open()
+    hook.run_steps()
+    wait_until("graph is known", lambda: daemon.session(hook.job_id).ops)
+    one = json.dumps({"placement": {op: DEVICES[0] for op in towers.names}}).encode()
+    request = operator_pb2.ActivateRequest(job="towers.py", strategy_json=one, pin=True)
+    answer = daemon.operator(lambda stub: stub.ActivateStrategy(request, timeout=10))
+    wait_until("committed", lambda: daemon.session(hook.job_id).state == "COMMITTED")
+    late, in_force = daemon.session(hook.job_id).steps + 7, hook.strategy_id
+    for kind, steps in (("train", late - 1), ("summary", late)):  # the second for us to know that the first was heard of
+        times = runtime_pb2.StepTimes(session_id=hook.session_id, kind=kind, seconds=[0.5], total_steps=steps)
+        hook.send(step_times=times)
+    wait_until("the late steps were heard of", lambda: daemon.session(hook.job_id).steps == late)
+    assert daemon.session(hook.job_id).state == "COMMITTED"
+    assert daemon.session(hook.job_id).strategy_id == in_force == answer.strategy_id
+
+
 def test_an_operator_activates_pins_and_rolls_back(daemon, attach, towers, wait_until):
     hook = attach(daemon, towers)
     hook.open()

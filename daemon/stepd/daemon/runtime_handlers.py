@@ -224,7 +224,7 @@ class Connection:
         session.total_steps = max(session.total_steps, times.total_steps)
         session.kind = session.times.main_kind
         typical = session.times.typical(session.kind, times.strategy_id)
-        if times.kind == session.kind and typical > 0:
+        if times.kind == session.kind and typical > 0 and not _overtaken(times, session.last_switch):
             self._controller.metrics.stepped(session.id, typical)
             await self._controller.apply(self._job, session, Measured(times.strategy_id, typical))
 
@@ -279,3 +279,8 @@ class Connection:
         session.open = False
         self._controller.metrics.forget(session.id)
         await self._controller.save(self._job, session)
+
+
+def _overtaken(times: runtime_pb2.StepTimes, last: runtime_pb2.SwitchReport | None) -> bool:
+    """Were these steps made before the last switch? They tell what steps cost, not what is in force."""
+    return last is not None and last.ok and times.strategy_id != last.strategy_id
