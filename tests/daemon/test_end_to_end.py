@@ -106,7 +106,7 @@ def test_steps_from_before_a_switch_do_not_undo_it(daemon, attach, towers, wait_
     hook.open()
     hook.run_steps()
     wait_until("graph is known", lambda: daemon.session(hook.job_id).ops)
-    one = json.dumps({"placement": {op: DEVICES[0] for op in towers.names}}).encode()
+    one = json.dumps({"placement": dict.fromkeys(towers.names, DEVICES[0])}).encode()
     request = operator_pb2.ActivateRequest(job="towers.py", strategy_json=one, pin=True)
     answer = daemon.operator(lambda stub: stub.ActivateStrategy(request, timeout=10))
     wait_until("committed", lambda: daemon.session(hook.job_id).state == "COMMITTED")
