@@ -23,6 +23,8 @@ import time
 from pathlib import Path
 from typing import Any
 
+from watcher import Watcher
+
 EXAMPLE = Path(__file__).resolve().parents[2] / "docs" / "examples" / "train_digits.py"
 CALLS = (
     "import_graph_def",
@@ -34,28 +36,6 @@ CALLS = (
     "new_session",
     "delete_session",
 )
-
-
-class Watcher:
-    """An observer that keeps the engines and traces nothing."""
-
-    def __init__(self) -> None:
-        self.engines: list[Any] = []
-
-    def session_opened(self, engine: Any) -> None:
-        self.engines.append(engine)
-
-    def graph_extended(self, engine: Any) -> None: ...
-
-    def wants_trace(self, engine: Any, kind: Any) -> bool:
-        return False
-
-    def run_finished(self, engine: Any, record: Any) -> None: ...
-
-    def strategy_failed(self, engine: Any, strategy_id: str, error: str) -> None:
-        print(f"{strategy_id} failed: {error}", file=sys.stderr)
-
-    def session_closed(self, engine: Any) -> None: ...
 
 
 class Phases:

@@ -24,30 +24,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from watcher import Watcher
 
 WAYS = ("none", "control", "native")
-
-
-class Watcher:
-    """An observer that keeps the engines and looks at nothing."""
-
-    def __init__(self) -> None:
-        self.engines: list[Any] = []
-
-    def session_opened(self, engine: Any) -> None:
-        self.engines.append(engine)
-
-    def graph_extended(self, engine: Any) -> None: ...
-
-    def wants_trace(self, engine: Any, kind: Any) -> bool:
-        return False
-
-    def run_finished(self, engine: Any, record: Any) -> None: ...
-
-    def strategy_failed(self, engine: Any, strategy_id: str, error: str) -> None:
-        print(f"{strategy_id} failed: {error}", file=sys.stderr)
-
-    def session_closed(self, engine: Any) -> None: ...
 
 
 # -- cases: each returns (fetches, feed) ---------------------------------------------------------------------------------

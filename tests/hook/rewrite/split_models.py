@@ -168,13 +168,10 @@ def inception(data: Data) -> tuple[Any, Any]:
     return _momentum(_loss(n.dense(tf.reduce_mean(x, [1, 2]), 5), y))
 
 
-def lstm(data: Data) -> tuple[Any, Any]:
-    """A language model, unrolled; gradients clipped by their global norm."""
-    n = Layers(data.dtype)
-    steps, words, units = 4, 11, 6
-    x, y = data.words(steps, words)
+def unrolled(n: Layers, x: Any, words: int, units: int) -> list[Any]:
+    """What an unrolled LSTM makes of the words `x` [batch, steps]: [batch, units] a step."""
     embedding, kernel, bias = n.weights(words, units), n.weights(2 * units, 4 * units), n.weights(4 * units)
-    inputs = tf.unstack(tf.nn.embedding_lookup(embedding, x), steps, 1)
+    inputs = tf.unstack(tf.nn.embedding_lookup(embedding, x), int(x.shape[1]), 1)
     c = h = tf.zeros_like(inputs[0])
     outputs = []
     for value in inputs:
@@ -182,7 +179,15 @@ def lstm(data: Data) -> tuple[Any, Any]:
         c = c * tf.sigmoid(f + 1.0) + tf.sigmoid(i) * tf.tanh(j)
         h = tf.tanh(c) * tf.sigmoid(o)
         outputs.append(h)
-    logits = n.dense(tf.reshape(tf.stack(outputs, 1), [-1, units]), words)
+    return outputs
+
+
+def lstm(data: Data) -> tuple[Any, Any]:
+    """A language model, unrolled; gradients clipped by their global norm."""
+    n = Layers(data.dtype)
+    steps, words, units = 4, 11, 6
+    x, y = data.words(steps, words)
+    logits = n.dense(tf.reshape(tf.stack(unrolled(n, x, words, units), 1), [-1, units]), words)
     loss = _loss(logits, tf.reshape(y, [-1]))
     variables = tf.trainable_variables()
     gradients, _ = tf.clip_by_global_norm(tf.gradients(loss, variables), 1.0)

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 import tensorflow.compat.v1 as tf
-from split_models import Data, Layers, _attend, _flat, _loss
+from split_models import Data, Layers, _attend, _flat, _loss, unrolled
 
 DEVICES = ("/cpu:0", "/cpu:1")
 
@@ -159,17 +159,9 @@ def _bert(n: Staged, x: Any, y: Any) -> Any:
 
 def _lstm(n: Staged, x: Any, y: Any) -> Any:
     """A language model of one layer of 256 units, unrolled; its second stage is the words' scores."""
-    steps, words, units = int(x.shape[1]), 1000, 256
+    words, units = 1000, 256
     with n.stage(0):
-        embedding, kernel, bias = n.weights(words, units), n.weights(2 * units, 4 * units), n.weights(4 * units)
-        inputs = tf.unstack(tf.nn.embedding_lookup(embedding, x), steps, 1)
-        c = h = tf.zeros_like(inputs[0])
-        outputs = []
-        for value in inputs:
-            i, j, f, o = tf.split(tf.matmul(tf.concat([value, h], 1), kernel) + bias, 4, 1)
-            c = c * tf.sigmoid(f + 1.0) + tf.sigmoid(i) * tf.tanh(j)
-            h = tf.tanh(c) * tf.sigmoid(o)
-            outputs.append(h)
+        outputs = unrolled(n, x, words, units)
     with n.stage(1):
         logits = n.dense(tf.reshape(tf.stack(outputs, 1), [-1, units]), words)
         return _loss(logits, tf.reshape(y, [-1]))
