@@ -120,7 +120,7 @@ class Copy:
         reads = frozenset(pair for pair in self.plan.reads if pair.write not in classes.held)
         plan = reading(ordered(plan, still_possible(self.plan.order, classes), view), reads, view)
         for name in self._operations:
-            if plan.splits.get(name) != self.plan.splits.get(name):
+            if plan.splits.get(name) != self.plan.splits.get(name) or plan.sums.get(name) != self.plan.sums.get(name):
                 return False
             if name not in plan.changed or plan.device_of.get(name) != self.plan.device_of.get(name):
                 return False
@@ -140,7 +140,7 @@ class Copy:
         if not missing:
             return []
         edges, device = self.plan.order.edges, functools.partial(self._device, view)
-        where = self.plan.device_of, edges, device, *self._splits(view, missing), self.plan.reads
+        where = self.plan.device_of, edges, device, *self._splits(view, missing), self.plan.reads, self.plan.sums
         nodes = copied_nodes(view, missing, self._here_names(), self._new_prefix(), *where)
         if self.plan.order.way is Order.NATIVE:
             library.add(self._own_table(), priorities.with_table(nodes, missing, self.plan.order.priority, self._own_table()))

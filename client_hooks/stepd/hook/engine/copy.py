@@ -11,6 +11,7 @@ from typing import Any
 
 from tensorflow.core.framework import node_def_pb2
 
+from stepd.hook.engine import terms
 from stepd.hook.engine.graphview import GraphView, Node
 from stepd.hook.engine.names import copy_name
 from stepd.hook.engine.reads import First
@@ -34,12 +35,14 @@ def copied_nodes(
     splits: Mapping[str, Chosen] | None = None,
     facts: Facts | None = None,
     reads: Iterable[First] = (),
+    sums: terms.Orders | None = None,
 ) -> list[node_def_pb2.NodeDef]:
     """NodeDefs of a copy of `names`, named by `mark`, in their order; behind them those that tie the `edges` of an order.
 
     `here` names the mirror's node for user ops that are not copied now (missing: the op's own name). `device_of` gives the device
     of ops that the strategy moves; the others keep the device that the user asked for. `device` gives the device of any op.
     `splits`, with the `facts` of the view: ops that run in parts; the parts come last. `reads`: those that come before a write.
+    `sums`: those that add up in a given order; where ops run in parts they add up as they come.
     """
     inside = set(names)
 
@@ -52,7 +55,9 @@ def copied_nodes(
         nodes = split_nodes(facts, dict(zip(order, nodes, strict=True)), splits, mark, device)
         control.with_part_edges(nodes, order, edges)
     else:
+        made = dict(zip(order, nodes, strict=True))
         nodes = control.with_edges(nodes, order, view, edges, device, mark)
+        nodes += terms.carried(made, sums or {}, mark, device)
     writes = {copy_name(name, mark): name for name in order}
     for node in nodes:
         node.input.extend(f"^{represented(read)}" for read, write in sorted(reads) if write == writes.get(node.name))

@@ -14,6 +14,7 @@ from stepd.hook.engine.devices import Devices
 from stepd.hook.engine.graphview import GraphView, Node
 from stepd.hook.engine.home import home as home_of
 from stepd.hook.engine.reads import NOTHING, First, possible
+from stepd.hook.engine.terms import Orders
 from stepd.hook.model import LiveStrategy, NotHonoured
 from stepd.hook.order.planning import NO_ORDER, OrderPlan
 from stepd.hook.rewrite.chosen import Chosen
@@ -32,6 +33,7 @@ class Plan:
     order: OrderPlan = NO_ORDER
     splits: Mapping[str, Chosen] = field(default_factory=dict)
     reads: frozenset[First] = NOTHING  # before which writes
+    sums: Orders = field(default_factory=dict)  # the order in which they add up plainly
 
 
 def resolve(strategy: LiveStrategy, view: GraphView, classes: Classes, devices: Devices) -> Plan:
@@ -83,9 +85,16 @@ def split(plan: Plan, splits: Mapping[str, Chosen], refused: tuple[NotHonoured, 
     return _with_changed(replace(plan, splits=splits, refused=(*plan.refused, *refused)), view)
 
 
+def summing(plan: Plan, sums: Orders, view: GraphView) -> Plan:
+    """`plan` with the sums that are to add up in a given order. Where nothing moves they do."""
+    return _with_changed(replace(plan, sums=sums), view) if plan.device_of else plan
+
+
 def _with_changed(plan: Plan, view: GraphView) -> Plan:
     writes = (pair.write for pair in plan.reads)
-    return replace(plan, changed=frozenset(view.descendants([*plan.device_of, *plan.splits, *plan.order.seeds(), *writes])))
+    return replace(
+        plan, changed=frozenset(view.descendants([*plan.device_of, *plan.splits, *plan.order.seeds(), *writes, *plan.sums]))
+    )
 
 
 def _constants_follow(view: GraphView, device_of: dict[str, str]) -> None:

@@ -63,6 +63,7 @@ class Routing:
         if native == library.NOT_BUILT:
             made.native_wanted = provider.wanted
         made.other_kinds = engine.callables.kinds
+        made.known = engine.known
         return made
 
     def _threads(self) -> int:

@@ -30,6 +30,7 @@ from stepd.hook.engine.settings import EngineSettings
 from stepd.hook.engine.special_runs import Callables, PartialRuns
 from stepd.hook.engine.state import inventory
 from stepd.hook.engine.switcher import Switcher, SwitchRefusedError
+from stepd.hook.engine.terms import Known
 from stepd.hook.engine.told import Told, Traced
 from stepd.hook.engine.worker import worker
 from stepd.hook.model import GraphDescription, LiveStrategy, SessionDevice, SwitchOutcome, Way
@@ -75,6 +76,7 @@ class SessionEngine:
         self.partial_runs = PartialRuns(self)
         self.routing = Routing(self)
         self.told = Told(self, observer)
+        self.known = Known()
         self.closed = False
         self.queue_ops: Ops | None = None  # on the session's queues, of the last restart
         self.debugged = False  # has TensorFlow's debugger watched a run?
@@ -181,7 +183,7 @@ class SessionEngine:
             kind.ran(_clock() - begin, self.gate.held - held)  # counted while it is in flight: restarts go by the count
             owed = self.gate.leave(kind, not error)
             if metadata is not None and (route is not None or traced is not None):
-                self.told.use_metadata(metadata, traced.verification if traced is not None else None, error)
+                self.told.use_metadata(kind, metadata, traced, error)
             if self.told.observer is not None:
                 first, kind.ran_on = kind.ran_on != strategy, strategy
                 recorded = self.told.trace(traced)

@@ -14,14 +14,14 @@ from stepd.hook.engine.graphview import GraphView, Node
 
 _SUMS = frozenset({"Add", "AddV2", "AddN"})
 # Ops whose output is the buffer of their input.
-_VIEWS = frozenset({"Identity", "Reshape", "Squeeze", "ExpandDims", "StopGradient", "PreventGradient", "Snapshot"})
+VIEWS = frozenset({"Identity", "Reshape", "Squeeze", "ExpandDims", "StopGradient", "PreventGradient", "Snapshot"})
 # The order of two terms does not matter.
 _LEAST_TERMS = 3
 
 
 def first_terms(view: GraphView, node: Node) -> set[str]:
     """The inputs that a sum may begin with, up to the first that it is sure to begin with; empty for ops that do not sum."""
-    if node.op not in _SUMS or _absorbed(view, node):
+    if node.op not in _SUMS or absorbed(view, node):
         return set()
     terms = list(_terms(view, node))
     if len(terms) < _LEAST_TERMS:
@@ -29,6 +29,11 @@ def first_terms(view: GraphView, node: Node) -> set[str]:
     # Grappler takes the identities out of the graph, sometimes; both orders may come about.
     orders = (sorted(terms), sorted(terms, key=lambda name: _without_identities(view, name)))
     return {name for order in orders for name in _up_to_free(view, order)}
+
+
+def sums(op: str) -> bool:
+    """Does an op of this type add up floats that Grappler may add up in another order?"""
+    return op in _SUMS
 
 
 def in_bodies(view: GraphView, node: Node) -> bool:
@@ -51,13 +56,13 @@ def _terms(view: GraphView, root: Node) -> Iterator[str]:
         for source, index in stack.pop().inputs:
             if index < 0:
                 continue
-            if view.nodes[source].op in _SUMS and _absorbed(view, view.nodes[source]):
+            if view.nodes[source].op in _SUMS and absorbed(view, view.nodes[source]):
                 stack.append(view.nodes[source])
             else:
                 yield source
 
 
-def _absorbed(view: GraphView, node: Node) -> bool:
+def absorbed(view: GraphView, node: Node) -> bool:
     """Is this sum a term of another one and nothing else?"""
     readers = _readers(view, node.name)
     return len(readers) == 1 and view.nodes[readers[0]].op in _SUMS
@@ -72,7 +77,7 @@ def _readers(view: GraphView, name: str) -> list[str]:
 def _has_buffer_alone(view: GraphView, name: str) -> bool:
     while len(_readers(view, name)) == 1:
         node = view.nodes[name]
-        if node.op not in _VIEWS:
+        if node.op not in VIEWS:
             # What is fed, constants and variables are held by others.
             return any(index >= 0 for _, index in node.inputs) and not rules.works_on_variable(node.op)
         name = node.inputs[0][0]

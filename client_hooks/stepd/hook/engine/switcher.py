@@ -22,9 +22,10 @@ from stepd.hook.engine.graphview import GraphView
 from stepd.hook.engine.homes import Homes
 from stepd.hook.engine.kinds import Kind, Route, patience
 from stepd.hook.engine.mirror import Mirror
-from stepd.hook.engine.plan import Plan, ordered, reading, resolve, split
+from stepd.hook.engine.plan import Plan, ordered, reading, resolve, split, summing
 from stepd.hook.engine.reads import First, Unordered, common
 from stepd.hook.engine.splitting import Splitting
+from stepd.hook.engine.terms import Chain, Known, uncertain
 from stepd.hook.model import LiveStrategy
 from stepd.hook.order.planning import Ordering
 
@@ -55,6 +56,7 @@ class Switcher:
         self.kept: dict[str, Copy] = {}
         self.ordering = Ordering()
         self.splitting = Splitting(mirror)
+        self.known = Known()  # of how the program's own graph adds up
         self.native_wanted: Callable[[], None] = lambda: None
         # Step kinds that nobody prepares for, but that an order must not disturb.
         self.other_kinds: Callable[[], Sequence[Kind]] = tuple
@@ -71,6 +73,8 @@ class Switcher:
         self._version = -1
         self._view: GraphView | None = None
         self._classes: Classes | None = None
+        self._unsure_of: GraphView | None = None
+        self._unsure: dict[str, tuple[Chain, ...]] = {}
 
     def attach(self, on_switch: Callable[[], None], lock: Any, build_in: Building) -> None:
         """From here on this is the switcher of a session that runs. `on_switch` is called when something else is in force."""
@@ -123,6 +127,9 @@ class Switcher:
 
     def resolve(self, strategy: LiveStrategy) -> Plan:
         plan = resolve(strategy, self.view(), self.classes(), self.devices)
+        held = self.classes().held
+        orders = self.known.orders({name: chains for name, chains in self._uncertain().items() if name not in held})
+        plan = summing(plan, orders, self.view())
         splits, refused = self.splitting.resolve(strategy, self.view(), self.classes(), self.devices)
         return split(plan, splits, refused, self.view()) if splits or refused else plan
 
@@ -179,6 +186,8 @@ class Switcher:
     def _copy(self, strategy: LiveStrategy, kinds: Collection[Kind]) -> Copy:
         """The copy that was made for this strategy before, while it fits the graph; else a new one."""
         self.learn(kinds)
+        for kind in kinds:
+            self._check_known(kind)
         plan = self.resolve(strategy)
         kept = self.kept.get(strategy.id)
         if kept is not None and kept.adopt(plan, self.view(), self.classes()):
@@ -202,6 +211,19 @@ class Switcher:
 
     def _first(self, kind: Kind) -> frozenset[First]:
         return self._unordered.first(kind, self.classes().held)
+
+    def _uncertain(self) -> dict[str, tuple[Chain, ...]]:
+        """Sums whose order the devices of a copy could change."""
+        if self._unsure_of is not self.view():
+            self._unsure_of = self.view()
+            self._unsure = uncertain(self._unsure_of)
+        return self._unsure
+
+    def _check_known(self, kind: Kind) -> None:
+        """Raise SwitchRefusedError where a step that has not run yet must first show how it adds up."""
+        name = "" if kind.runs or kind.in_parts else self.known.lacking(self.view(), kind.step, kind.ops(), self._uncertain())
+        if name:
+            raise SwitchRefusedError(f"a step that has not run plainly yet needs the sum {name}, whose order is not known before")
 
     def _extend(self, session: Any, new: Sequence[Any]) -> None:
         """Send what was added to the session. What it cannot place would poison it for good: such nodes lose their device."""
@@ -307,6 +329,7 @@ class Switcher:
                 self._adopt_extended_graph(copy)
             if self.learn([kind]):
                 raise SwitchRefusedError("a step reads and writes a variable without order, which is to stay where it is")
+            self._check_known(kind)
             copy = copy.serving(kind, self.view())
             new = copy.grow(self.view(), self.view().ancestors(kind.ops()))
             if new:

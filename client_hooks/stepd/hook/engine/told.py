@@ -30,6 +30,8 @@ class Traced:
     options: Any
     metadata: Any
     verification: requests.Verification | None = None
+    sums: bool = False  # is it a plain run that shows how it adds up?
+    traced: bool = True
 
     @classmethod
     def asking(cls, options: bytes, verification: requests.Verification | None = None) -> Traced:
@@ -84,18 +86,39 @@ class Told:
         """What to ask of a run for which the program asks nothing."""
         if self._verification is not None:
             verification, self._verification = self._verification, None
-            config = self._engine.session_options[1]
-            if config is not None and config.experimental.disable_output_partition_graphs:
+            if not self._shows_graphs():
                 verification.finish(None)
                 return None
             return Traced.asking(requests.PARTITION_GRAPHS, verification)
-        if self.observer is None:
+        options = self._trace_options() if self._wants_trace(kind) else b""
+        # How the program's own graph adds up is asked once, of the run that builds its executors.
+        sums = (
+            not self._engine.strategy_id and kind.step not in self._engine.known.seen and self._may_move() and self._shows_graphs()
+        )
+        if not options and not sums:
             return None
+        asked = Traced.asking(options + requests.PARTITION_GRAPHS if sums else options)
+        asked.sums, asked.traced = sums, bool(options)
+        return asked
+
+    def _wants_trace(self, kind: Kind) -> bool:
+        if self.observer is None:
+            return False
         try:
-            return Traced.asking(self._trace_options()) if self.observer.wants_trace(self._engine, kind.step) else None
+            return self.observer.wants_trace(self._engine, kind.step)
         except Exception as e:
             self._disable(e)
-            return None
+            return False
+
+    def _may_move(self) -> bool:
+        try:
+            return sum(device.usable for device in self._engine.devices()) > 1
+        except Exception:  # the program's own run says what is wrong with the session
+            return False
+
+    def _shows_graphs(self) -> bool:
+        config = self._engine.session_options[1]
+        return config is None or not config.experimental.disable_output_partition_graphs
 
     def _trace_options(self) -> bytes:
         """A session of a cluster collects nothing for a software trace, and its full trace minds no other one (measured)."""
@@ -103,16 +126,18 @@ class Told:
         remote = bool(engine.target) or engine.cluster is not None
         return _FULL_TRACE if remote or any(device.type == "GPU" for device in engine.devices()) else _SOFTWARE_TRACE
 
-    def use_metadata(self, metadata: Any, verification: requests.Verification | None, error: str) -> None:
+    def use_metadata(self, kind: Kind, metadata: Any, traced: Traced | None, error: str) -> None:
         """After a run with metadata: verify the switch that it was the first run on; give it the user's names."""
         data = capi.buffer_bytes(metadata)
-        if verification is not None:
-            worker.submit(functools.partial(verification.finish, None if error else data))
+        if traced is not None and traced.sums and not error:
+            self._engine.known.learn(kind.step, data)
+        if traced is not None and traced.verification is not None:
+            worker.submit(functools.partial(traced.verification.finish, None if error else data))
         elif not error and names.holds_own(data):
             capi.repaired_buffers[metadata] = names.repair_metadata(data, self._engine.routing.user_names())
 
     def trace(self, traced: Traced | None) -> bytes | None:
         """Serialized RunMetadata of a traced run with the user's names."""
-        if traced is None or traced.verification is not None:
+        if traced is None or traced.verification is not None or not traced.traced:
             return None
         return capi.repaired_buffers.pop(traced.metadata, None) or capi.buffer_bytes(traced.metadata)

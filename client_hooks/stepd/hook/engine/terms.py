@@ -1,0 +1,139 @@
+"""In which order TensorFlow adds up in the program's own graph, and how a copy is made to add up in the same.
+
+Grappler sorts the inputs of a sum by name, after it has taken out some of the ops that only hand a value on; which ones depends on
+the devices of all ops around them. Where that can change the order of a sum, what the plain graph came to is read from the
+partition graphs of a plain run, and the copy's sum reads its terms through ops that Grappler leaves alone, whose names sort so.
+It must not know sessions.
+"""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+
+from tensorflow.core.framework import node_def_pb2, types_pb2
+from tensorflow.core.protobuf import config_pb2
+
+from stepd.hook.engine import sums
+from stepd.hook.engine.graphview import GraphView, Node, split_input
+from stepd.hook.engine.names import copy_name
+from stepd.hook.ports import StepKind
+
+# Ops that may turn out to change nothing: gradients sum over the dimensions that were broadcast, of which there may be none.
+_PASSING = sums.VIEWS | {"Sum", "BroadcastTo", "Tile"}
+_FLOATS = frozenset({types_pb2.DT_FLOAT, types_pb2.DT_DOUBLE, types_pb2.DT_HALF, types_pb2.DT_BFLOAT16})
+_PRODUCTS = frozenset({"Mul", "Div", "RealDiv"})
+# What partitioning adds to the name of a value that comes from another device.
+_SENT = re.compile(r"/_\d+$")
+
+# The ops that one term of a sum may be read from, the sum's input first.
+Chain = tuple[str, ...]
+# Sum -> its inputs' positions, in the order in which they are added.
+Orders = Mapping[str, tuple[int, ...]]
+
+
+def uncertain(view: GraphView) -> dict[str, tuple[Chain, ...]]:
+    """Sums whose order may depend on what Grappler leaves of the ops behind their inputs: a chain for each input."""
+    found = {node.name: _chains(view, node) for node in view.nodes.values() if _counts(node)}
+    return {name: chains for name, chains in found.items() if _may_change(view, name, chains)}
+
+
+def _counts(node: Node) -> bool:
+    return node.op == "AddN" and node.proto.attr["T"].type in _FLOATS and sum(k >= 0 for _, k in node.inputs) > 2
+
+
+def _chains(view: GraphView, node: Node) -> tuple[Chain, ...]:
+    return tuple(_chain(view, source) for source, index in node.inputs if index >= 0)
+
+
+def _chain(view: GraphView, name: str) -> Chain:
+    chain = [name]
+    while view.nodes[name].op in _PASSING and view.nodes[name].inputs:
+        name = view.nodes[name].inputs[0][0]
+        chain.append(name)
+    return tuple(chain)
+
+
+def _may_change(view: GraphView, name: str, chains: Sequence[Chain]) -> bool:
+    makers = [view.nodes[chain[-1]] for chain in chains]
+    if sums.absorbed(view, view.nodes[name]) or any(
+        sums.sums(maker.op) and len(view.consumers[maker.name]) == 1 for maker in makers
+    ):
+        return False  # Grappler makes one sum of several, which it would not do through what stands between
+    if all(maker.op in _PRODUCTS for maker in makers) and set.intersection(*(_factors(view, maker) for maker in makers)):
+        return False  # nor would it hoist a common factor
+    spans = sorted((min(chain), max(chain)) for chain in chains)
+    return any(least < most for (_, most), (least, _) in itertools.pairwise(spans))
+
+
+def _factors(view: GraphView, product: Node) -> set[str]:
+    return {_chain(view, source)[-1] for source, index in product.inputs if index >= 0}
+
+
+class Known:
+    """What plain runs of one session's program have shown."""
+
+    def __init__(self) -> None:
+        self.seen: set[StepKind] = set()
+        # Sum -> the names of what it added, by step; None: steps differ.
+        self._added: dict[str, tuple[str, ...] | None] = {}
+
+    def learn(self, step: StepKind, metadata: bytes) -> None:
+        """Take in the serialized RunMetadata, with partition graphs, of a plain run."""
+        self.seen.add(step)
+        for graph in config_pb2.RunMetadata.FromString(metadata).partition_graphs:
+            for node in graph.node:
+                if node.op == "AddN" and len(node.input) > 2:
+                    inputs = (split_input(name) for name in node.input)
+                    added = tuple(_SENT.sub("", source) for source, index in inputs if index >= 0)
+                    self._added[node.name] = added if self._added.get(node.name, added) == added else None
+
+    def orders(self, unsure: Mapping[str, Sequence[Chain]]) -> dict[str, tuple[int, ...]]:
+        """The orders of those sums of which it is known."""
+        found = {name: _positions(chains, added) for name, chains in unsure.items() if (added := self._added.get(name))}
+        return {name: order for name, order in found.items() if order}
+
+    def lacking(self, view: GraphView, step: StepKind, ends: Iterable[str], unsure: Collection[str]) -> str:
+        """A sum of a step that has not been seen, and no other one with that sum either; else ""."""
+        if not unsure or step in self.seen:
+            return ""
+        needed = view.ancestors(ends)
+        return next((name for name in unsure if name in needed and name not in self._added), "")
+
+
+def _positions(chains: Sequence[Chain], added: Sequence[str]) -> tuple[int, ...]:
+    """Which input each op of `added` stands for; empty where that cannot be told. Inputs that hand on one value are as good as each
+    other."""
+    candidates = [[i for i, chain in enumerate(chains) if name in chain] for name in added]
+    found: dict[int, int] = {}
+    for rank in sorted(range(len(added)), key=lambda rank: len(candidates[rank])):
+        free = [i for i in candidates[rank] if i not in found.values()]
+        if not free:
+            return ()
+        found[rank] = free[0]
+    return tuple(found[rank] for rank in range(len(added))) if len(added) == len(chains) else ()
+
+
+def carried(
+    made: Mapping[str, node_def_pb2.NodeDef], orders: Orders, mark: str, device: Callable[[str], str]
+) -> list[node_def_pb2.NodeDef]:
+    """Have the copies `made` (user's name -> copy, changed in place) of the sums in `orders` read their terms in that order.
+
+    Returns what stands between: ops on the sum's `device` that hand on the very buffer.
+    """
+    new: list[node_def_pb2.NodeDef] = []
+    for name, order in orders.items():
+        node = made.get(name)
+        if node is None:
+            continue
+        for rank, position in enumerate(order):
+            carrier = node_def_pb2.NodeDef(
+                name=f"{copy_name(name, mark)}-t{rank:05}", op="PlaceholderWithDefault", device=device(name)
+            )
+            carrier.input.append(node.input[position])
+            carrier.attr["dtype"].type = node.attr["T"].type
+            carrier.attr["shape"].shape.unknown_rank = True
+            node.input[position] = carrier.name
+            new.append(carrier)
+    return new

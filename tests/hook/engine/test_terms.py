@@ -1,0 +1,76 @@
+"""Sums of gradients of which some are only handed on are added up in a copy as they are plainly, whatever lies where."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import numpy as np
+import pytest
+
+from stepd.hook.engine.settings import Chaos
+
+tf = pytest.importorskip("tensorflow.compat.v1")
+
+from stepd.hook.engine import terms  # noqa: E402
+from stepd.hook.engine.graphview import GraphView  # noqa: E402
+
+
+def gradients(seed: int) -> tuple[Any, Any]:
+    """The gradient at a tensor that a random expression uses three to five times, broadcast or as it is."""
+    draw = random.Random(seed)
+    x = tf.placeholder(tf.float32, [None, 5], name="x")
+    shared = tf.tanh(x * tf.constant(np.linspace(-2, 2, 5, dtype=np.float32)), name="shared")
+    made = [lambda: shared, lambda: tf.exp(shared), lambda: tf.square(shared), lambda: 0.3 * shared, lambda: tf.sin(shared)]
+    total = 1.0 + shared
+    for make in draw.choices(made, k=draw.randint(2, 4)):
+        term = make()
+        total = draw.choice([lambda: total - term, lambda: total + term, lambda: term + total])()  # noqa: B023
+    return x, tf.tanh(tf.gradients(tf.reduce_mean(tf.reduce_sum(total, 1)), shared)[0])
+
+
+def values(seed: int) -> list[bytes]:
+    with tf.Graph().as_default():
+        x, result = gradients(seed)
+        config = tf.ConfigProto(device_count={"CPU": 3})
+        data = np.random.RandomState(seed)
+        with tf.Session(config=config) as session:
+            return [session.run(result, {x: data.randn(3, 5)}).tobytes() for _ in range(10)]
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_gradients_keep_their_bits(hooked: Any, seed: int) -> None:
+    expected = values(seed)
+    listener = hooked(chaos=Chaos(1, "in-session", seed=seed, devices=3))
+    assert values(seed) == expected
+    assert any(s.ok and not s.rollback for s in listener.switches)
+
+
+def test_a_term_that_is_handed_on_may_sort_elsewhere() -> None:
+    with tf.Graph().as_default() as graph:
+        x = tf.placeholder(tf.float32, [4], name="x")
+        handed = tf.reshape(tf.sin(x, name="a"), [4], name="z")
+        tf.add_n([handed, tf.cos(x, name="m"), tf.tanh(x, name="n")], name="unsure")
+        tf.add_n([tf.sin(x, name="p"), tf.cos(x, name="q"), tf.tanh(x, name="r")], name="sure")
+        view = GraphView.parse(graph.as_graph_def().SerializeToString(), lambda name: name)
+    assert terms.uncertain(view) == {"unsure": (("z", "a"), ("m",), ("n",))}
+
+
+def test_a_copy_adds_up_in_the_order_of_the_plain_graph(hooked: Any, reply: Any, two_devices: Any) -> None:
+    from stepd.hook.model import LiveStrategy, Way
+
+    listener = hooked()
+    x = tf.placeholder(tf.float32, [4], name="x")
+    handed = tf.reshape(tf.sin(x, name="a"), [4], name="z")
+    total = tf.add_n([tf.cos(x, name="m"), handed, tf.tanh(x, name="n")], name="total")
+    with tf.Session(config=two_devices) as session:
+        for _ in range(2):
+            session.run(total, {x: np.ones(4)})
+        engine = listener.engines[0]
+        device = engine.devices()[1].name
+        engine.request_switch(LiveStrategy("s", {"n": device}), Way.IN_SESSION, reply)
+        while not reply.came():
+            session.run(total, {x: np.ones(4)})
+            reply.pause()
+        assert reply.wait().ok
+        assert engine.switcher().live.plan.sums == {"total": (1, 0, 2)}, "a goes before m and n"
