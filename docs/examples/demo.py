@@ -33,7 +33,7 @@ SCRIPT = HERE / "train_digits.py"
 BIN = Path(sys.executable).parent
 WARM_UP = 20  # steps that build executors and fill caches
 TURN = 20  # steps
-COMPARED = 100  # steps of each job, by turns
+COMPARED = 60  # steps of each job, by turns
 console = Console(highlight=False)
 
 
@@ -167,7 +167,7 @@ def show(summary: dict[str, float | int]) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, default=Path("build/demo"))
-    parser.add_argument("--settle", type=int, default=160, help="steps that each job under stepd runs alone, a multiple of 20")
+    parser.add_argument("--settle", type=int, default=140, help="steps that each job under stepd runs alone, a multiple of 20")
     options = parser.parse_args()
     cores = sorted(os.sched_getaffinity(0))[:2]
     if len(cores) < 2:
