@@ -17,16 +17,19 @@ from stepd.hook.engine.graphview import GraphView  # noqa: E402
 
 
 def gradients(seed: int) -> tuple[Any, Any]:
-    """The gradient at a tensor that a random expression uses three to five times, broadcast or as it is."""
+    """The gradient at a tensor that a random expression, of the kind of a bound on a likelihood, uses three times or more."""
     draw = random.Random(seed)
     x = tf.placeholder(tf.float32, [None, 5], name="x")
+    scale = tf.placeholder_with_default(1.0, [], name="scale")
     shared = tf.tanh(x * tf.constant(np.linspace(-2, 2, 5, dtype=np.float32)), name="shared")
-    made = [lambda: shared, lambda: tf.exp(shared), lambda: tf.square(shared), lambda: 0.3 * shared, lambda: tf.sin(shared)]
+    other = tf.sin(x)
+    code = other + tf.exp(0.5 * shared) * tf.cos(x)
     total = 1.0 + shared
-    for make in draw.choices(made, k=draw.randint(2, 4)):
-        term = make()
-        total = draw.choice([lambda: total - term, lambda: total + term, lambda: term + total])()  # noqa: B023
-    return x, tf.tanh(tf.gradients(tf.reduce_mean(tf.reduce_sum(total, 1)), shared)[0])
+    for term in draw.sample([tf.square(other), tf.exp(shared), tf.cos(other), tf.sinh(shared)], 3):
+        total = draw.choice([total - term, total + term])
+    bound = -0.5 * tf.reduce_sum(total, 1)
+    loss = tf.reduce_mean(tf.reduce_sum(tf.nn.softplus(code), 1) + scale * bound)
+    return x, tf.tanh(tf.gradients(loss, shared, gate_gradients=True)[0])
 
 
 def values(seed: int) -> list[bytes]:
@@ -35,7 +38,7 @@ def values(seed: int) -> list[bytes]:
         config = tf.ConfigProto(device_count={"CPU": 3})
         data = np.random.RandomState(seed)
         with tf.Session(config=config) as session:
-            return [session.run(result, {x: data.randn(3, 5)}).tobytes() for _ in range(10)]
+            return [session.run(result, {x: data.randn(40, 5)}).tobytes() for _ in range(10)]
 
 
 @pytest.mark.parametrize("seed", range(8))
