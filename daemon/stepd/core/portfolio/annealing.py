@@ -1,7 +1,8 @@
 """Local search on the simulator: simulated annealing over where sets of ops run and in which order, as one kernel.
 
-A step is simulated only as far as it can still be accepted. Which moves were worth their while is counted, for the caller to draw
-more of those.
+A step is simulated only as far as it can still be accepted: the longest way to its end that an op has in this placement, transfers
+included, says early when it cannot. Memory is looked at only for new best points where the chain starts far from filling it. Which
+moves were worth their while is counted, for the caller to draw more of those.
 """
 
 from __future__ import annotations
@@ -11,10 +12,10 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from stepd.core.compiled import kernel
+from stepd.core.compiled import inlined, kernel
 from stepd.core.placement.rng import Rng, uniform
 from stepd.core.portfolio.moves import Changes, Sight, Units, move, shift
-from stepd.core.portfolio.points import Point, order_of, overflow_of, penalised
+from stepd.core.portfolio.points import Point, order_by, order_of, overflow_of, penalised, upward_ranks
 from stepd.core.prepared import Tables
 from stepd.core.problem import Float, Index
 from stepd.core.simulation_kernel import run_step
@@ -22,6 +23,8 @@ from stepd.core.simulation_state import State, new_state
 
 LOOK_AGAIN = 8
 """Accepted moves after which what the end waits for is looked up again; a new best is looked at always."""
+ROOMY = 0.5
+"""Share of every device's memory up to which a chain takes for granted that it suffices, new best points aside."""
 
 
 class Walk(NamedTuple):
@@ -57,18 +60,23 @@ def anneal(
     walk: Walk,
     rng: Rng,
 ) -> Found:
-    """A chain of moves from `start`. allowed: [g, d] seconds of groups, inf where they cannot run."""
+    """A chain of moves from `start`. allowed: [g, d] seconds of groups, inf where they cannot run; tail: [n] as in `run_step`."""
     n = len(start.placement)
     state = new_state(tables)
     placement, bias, priority = start.placement.copy(), start.bias.copy(), start.priority.copy()
-    keys = np.empty(n)
+    keys, way, way_now = np.empty(n), np.empty(n), np.empty(n)
     cost = start.cost
     best = start
     tried, gained = np.zeros(len(walk.shares)), np.zeros(len(walk.shares))
     changes = Changes(np.empty(n, dtype=np.int32), np.empty(n, dtype=np.int32), np.empty(n))
     sight = Sight(np.empty(n, dtype=np.int32), np.zeros(1, dtype=np.int32), np.zeros(len(tables.memory)))
-    run_step(tables, state, placement, priority, tail, np.inf, track)
+    ranked = len(start.base) == 0 and weight == 1.0  # keys and ways to the end are the same ranks
+    way_now[:] = tail
+    if ranked:
+        upward_ranks(tables, placement, 1.0, way_now)
+    run_step(tables, state, placement, priority, way_now, np.inf, track)
     look(tables, state, placement, np.argsort(state.start, kind="mergesort"), sight)
+    exact = track and not _roomy(tables, state)
     accepted = 0
     for step in range(walk.steps):
         temperature = cost * walk.heat * 0.01 ** (step / walk.steps)
@@ -81,14 +89,26 @@ def anneal(
             changed = move(tables, units, allowed, sight, placement, arm, rng, changes)
         if changed == 0:
             continue
-        order = priority
-        if shifted or len(start.base) == 0:  # a given order does not depend on the placement
-            order = order_of(tables, placement, bias, start.base, weight, keys)
-        seconds = run_step(tables, state, placement, order, tail, limit, track)
-        overflow = overflow_of(tables, state) if seconds < np.inf else 0.0
-        found = penalised(seconds, overflow, penalty)
+        way[:] = way_now
         if not shifted:
             tried[arm] += 1.0
+            if ranked:
+                upward_ranks(tables, placement, 1.0, way)
+        order = priority
+        found, seconds, overflow = np.inf, np.inf, 0.0
+        if way.max() <= limit:
+            if ranked:
+                keys[:] = way
+                keys += bias
+                order = order_by(tables, keys)
+            elif shifted or len(start.base) == 0:  # a given order does not depend on the placement
+                order = order_of(tables, placement, bias, start.base, weight, keys)
+            seconds = run_step(tables, state, placement, order, way, limit, exact)
+            if track and not exact and seconds < best.cost:
+                run_step(tables, state, placement, order, way, np.inf, True)
+                exact = overflow_of(tables, state) > 0.0
+            overflow = overflow_of(tables, state) if seconds < np.inf else 0.0
+            found = penalised(seconds, overflow, penalty)
         if found <= limit:
             priority = order
             accepted += 1
@@ -101,6 +121,7 @@ def anneal(
             if accepted % LOOK_AGAIN == 0:
                 look(tables, state, placement, np.argsort(state.start, kind="mergesort"), sight)
             sight.busy[:] = state.busy
+            way_now[:] = way
         elif shifted:
             for k in range(changed - 1, -1, -1):
                 bias[changes.op[k]] = changes.bias[k]
@@ -108,6 +129,15 @@ def anneal(
             for k in range(changed - 1, -1, -1):
                 placement[changes.op[k]] = changes.device[k]
     return Found(best, tried, gained)
+
+
+@inlined
+def _roomy(tables: Tables, state: State) -> bool:
+    """Whether every device has much more memory than the step in `state` took."""
+    fullest = 0.0
+    for device in range(len(tables.memory)):
+        fullest = max(fullest, state.peak[device] / max(1.0, float(tables.memory[device])))
+    return fullest <= ROOMY
 
 
 @kernel

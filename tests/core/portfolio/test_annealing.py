@@ -1,0 +1,55 @@
+"""Annealing chains that do not look at memory at every move: what they call best fits all the same."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from stepd.core.placement.rng import new_rng
+from stepd.core.portfolio.annealing import ROOMY, Walk, anneal
+from stepd.core.portfolio.labels import labellings
+from stepd.core.portfolio.moves import DRAWN
+from stepd.core.portfolio.points import evaluate
+from stepd.core.portfolio.pool import Candidate, Pool
+from stepd.core.portfolio.units import make_units
+from stepd.core.simulator import simulate_placement
+
+LENGTH, SIZE = 10, 10**6
+
+
+def three_chains(lab):
+    """Three chains down and back, whose outputs are kept until the way back; device 0 is five times as fast as the others."""
+    seconds, edges = [], []
+    for chain in range(3):
+        first = 2 * LENGTH * chain
+        for k in range(2 * LENGTH):
+            seconds.append([2e-4, 1e-3, 1e-3])
+            if k > 0:
+                edges.append((first + k - 1, first + k, 0, SIZE))
+            if k > LENGTH:
+                edges.append((first + 2 * LENGTH - 1 - k, first + k, 0, SIZE))
+    links = [(a, b, 1e10, 1e-6) for a in range(3) for b in range(3) if a != b]
+    memory = int(2.3 * (LENGTH + 1) * SIZE)
+    return lab.make_problem(seconds, edges, links, [memory] * 3, temp=[0] * len(seconds))
+
+
+def test_a_chain_that_begins_with_room_ends_with_what_fits(lab):
+    problem = three_chains(lab)
+    pool = Pool(problem)
+    pool.try_all([Candidate("a chain a device", np.repeat(np.arange(3), 2 * LENGTH).astype(np.int32))])
+    start = pool.best
+    spread = simulate_placement(problem, start.point.placement, start.point.priority)
+    assert (spread.device_peak_bytes <= ROOMY * pool.prepared.tables.memory).all()
+    on_the_fast_one = np.zeros(problem.n_ops, dtype=np.int32)
+    tables = pool.prepared.tables
+    gathered = evaluate(tables, on_the_fast_one, pool.none, pool.empty, start.weight, pool.tail, pool.penalty, True, np.inf)
+    assert gathered.seconds < spread.step_seconds  # what tempts
+    assert gathered.overflow > 0.0
+    units = make_units(pool.prepared, labellings(problem))
+    arms = len(units.level_pointer) - 1 + DRAWN
+    for seed in range(4):
+        walk = Walk(400, 0.02, 0.0, np.arange(1, arms + 1) / arms)
+        allowed, rng = pool.prepared.group_seconds, new_rng(seed)
+        best = anneal(tables, units, allowed, start.point, start.weight, pool.tail, pool.penalty, True, walk, rng).best
+        step = simulate_placement(problem, best.placement, best.priority)
+        assert step.feasible
+        assert step.step_seconds == best.seconds == best.cost < start.point.cost
