@@ -77,3 +77,31 @@ def test_a_copy_adds_up_in_the_order_of_the_plain_graph(hooked: Any, reply: Any,
             reply.pause()
         assert reply.wait().ok
         assert engine.switcher().live.plan.sums == {"total": (1, 0, 2)}, "a goes before m and n"
+
+
+def test_a_switch_before_a_run_that_was_to_be_plain_leaves_nothing_behind(hooked: Any) -> None:
+    """What such a run shows is of a copy: no order is learnt of it, and no later buffer of the program's reads as it."""
+    from stepd.hook.engine import capi
+
+    listener = hooked(chaos=Chaos(1, "in-session", seed=1, devices=2))
+    x = tf.placeholder(tf.float32, [4], name="x")
+    ends = [tf.add_n([tf.sin(x), tf.cos(x), x * float(k)], name=f"end{k}") for k in range(4)]
+    with tf.Session() as session:
+        engine = listener.engines[0]
+        for end in ends:  # each run is the first of its kind: it is asked for what a plain run shows
+            session.run(end, {x: np.ones(4)})
+        assert any(s.ok and not s.rollback for s in listener.switches)
+        routes = {kind.step: kind.route for kind in engine.kinds.all() if kind.route is not None}
+        on_copies = [step for step, route in routes.items() if capi.output_name(route.fetches[0]) not in step.fetches]
+        assert on_copies and engine.known.seen.isdisjoint(on_copies)
+    assert not capi.repaired_buffers
+
+
+def test_metadata_that_the_program_never_read_goes_with_its_buffer(hooked: Any) -> None:
+    from stepd.hook.engine import capi
+
+    hooked()
+    buffer = capi.c.TF_NewBuffer()
+    capi.repaired_buffers[buffer] = b"of a run that was interrupted"
+    capi.c.TF_DeleteBuffer(buffer)
+    assert not capi.repaired_buffers

@@ -282,8 +282,15 @@ def get_buffer(buffer: Any) -> Any:
     return capi.repaired_buffers.pop(buffer, None) or capi.get_buffer(buffer)
 
 
+def delete_buffer(buffer: Any) -> None:
+    """TF_DeleteBuffer: a later buffer may lie where this one lay, and pass for it."""
+    capi.repaired_buffers.pop(buffer, None)
+    capi.delete_buffer(buffer)
+
+
 _SESSION_PATCHES: dict[str, Any] = {"__init__": init, "_extend_graph": extend_graph, "close": close}
 _C_PATCHES: dict[str, Any] = {
+    "TF_DeleteBuffer": delete_buffer,
     "TF_GetBuffer": get_buffer,
     "TF_NewSessionRef": new_session_ref,
     "TF_SessionMakeCallable": _answered(capi.make_callable, lambda engine: engine.callables.make),

@@ -17,7 +17,7 @@ from tensorflow.core.protobuf import config_pb2
 
 from stepd.hook.engine import sums
 from stepd.hook.engine.graphview import GraphView, Node, split_input
-from stepd.hook.engine.names import copy_name
+from stepd.hook.engine.names import copy_name, holds_own, is_own
 from stepd.hook.ports import StepKind
 
 # Ops that may turn out to change nothing: gradients sum over the dimensions that were broadcast, of which there may be none.
@@ -80,14 +80,16 @@ class Known:
         self._added: dict[str, tuple[str, ...] | None] = {}
 
     def learn(self, step: StepKind, metadata: bytes) -> None:
-        """Take in the serialized RunMetadata, with partition graphs, of a plain run."""
+        """Take in the serialized RunMetadata, with partition graphs, of a plain run; a switch may have come before it after all."""
+        nodes = [node for graph in config_pb2.RunMetadata.FromString(metadata).partition_graphs for node in graph.node]
+        if holds_own(metadata) and any(is_own(node.name) for node in nodes):
+            return
         self.seen.add(step)
-        for graph in config_pb2.RunMetadata.FromString(metadata).partition_graphs:
-            for node in graph.node:
-                if node.op == "AddN" and len(node.input) > 2:
-                    inputs = (split_input(name) for name in node.input)
-                    added = tuple(_SENT.sub("", source) for source, index in inputs if index >= 0)
-                    self._added[node.name] = added if self._added.get(node.name, added) == added else None
+        for node in nodes:
+            if node.op == "AddN" and len(node.input) > 2:
+                inputs = (split_input(name) for name in node.input)
+                added = tuple(_SENT.sub("", source) for source, index in inputs if index >= 0)
+                self._added[node.name] = added if self._added.get(node.name, added) == added else None
 
     def orders(self, unsure: Mapping[str, Sequence[Chain]]) -> dict[str, tuple[int, ...]]:
         """The orders of those sums of which it is known."""

@@ -129,15 +129,17 @@ class Told:
     def use_metadata(self, kind: Kind, metadata: Any, traced: Traced | None, error: str) -> None:
         """After a run with metadata: verify the switch that it was the first run on; give it the user's names."""
         data = capi.buffer_bytes(metadata)
-        if traced is not None and traced.sums and not error:
+        if traced is None:
+            if not error and names.holds_own(data):
+                capi.repaired_buffers[metadata] = names.repair_metadata(data, self._engine.routing.user_names())
+            return
+        if traced.sums and not error:
             self._engine.known.learn(kind.step, data)
-        if traced is not None and traced.verification is not None:
+        if traced.verification is not None:
             worker.submit(functools.partial(traced.verification.finish, None if error else data))
-        elif not error and names.holds_own(data):
-            capi.repaired_buffers[metadata] = names.repair_metadata(data, self._engine.routing.user_names())
 
     def trace(self, traced: Traced | None) -> bytes | None:
         """Serialized RunMetadata of a traced run with the user's names."""
         if traced is None or traced.verification is not None or not traced.traced:
             return None
-        return capi.repaired_buffers.pop(traced.metadata, None) or capi.buffer_bytes(traced.metadata)
+        return names.repair_metadata(capi.buffer_bytes(traced.metadata), self._engine.routing.user_names())
