@@ -40,7 +40,7 @@ class Kind:
 
     __slots__ = (
         "epoch", "feeds", "fetches", "first_seconds", "in_parts", "least", "ran_on", "route",
-        "runs", "seconds", "step", "targets", "waited",
+        "runs", "seconds", "step", "sums_shown", "targets", "waited",
     )  # fmt: skip
 
     def __init__(self, step: StepKind, key: tuple[tuple[Any, ...], tuple[Any, ...], tuple[Any, ...]]) -> None:
@@ -52,6 +52,7 @@ class Kind:
         self.runs = 0
         # Is it fed bit by bit, or otherwise than its feeds say? Then no op may wait for anything but its inputs.
         self.in_parts = False
+        self.sums_shown = False  # is there nothing more to ask of how its plain runs add up?
         self.waited = False  # did the run that began last wait for a switch?
         self.seconds = 0.0  # of the last run
         self.first_seconds = 0.0  # of the first one, which built the executors

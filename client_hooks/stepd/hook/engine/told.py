@@ -91,22 +91,26 @@ class Told:
                 return None
             return Traced.asking(requests.PARTITION_GRAPHS, verification)
         options = self._trace_options() if self._wants_trace(kind) else b""
-        # How the program's own graph adds up is asked once, of the run that builds its executors.
-        sums = (
-            not self._engine.strategy_id and kind.step not in self._engine.known.seen and self._may_move() and self._shows_graphs()
-        )
+        sums = not kind.sums_shown and self._asks_for_sums(kind)
         if not options and not sums:
             return None
         asked = Traced.asking(options + requests.PARTITION_GRAPHS if sums else options)
         asked.sums, asked.traced = sums, bool(options)
         return asked
 
+    def _asks_for_sums(self, kind: Kind) -> bool:
+        """How the program's own graph adds up is asked once of a step, mostly of the run that builds its executors."""
+        if self._engine.strategy_id:
+            return False
+        kind.sums_shown = kind.step in self._engine.known.seen or not (self._may_move() and self._shows_graphs())
+        return not kind.sums_shown
+
     def _wants_trace(self, kind: Kind) -> bool:
         if self.observer is None:
             return False
         try:
             return self.observer.wants_trace(self._engine, kind.step)
-        except Exception as e:
+        except Exception as e:  # a fault of the observer costs the observer
             self._disable(e)
             return False
 
