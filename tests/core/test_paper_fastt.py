@@ -13,7 +13,8 @@ from stepd.core.placement import fastt_os_dpos
 from stepd.core.placement.fastt_dpos import Settings, dpos
 from stepd.core.placement.ranks import critical_path, op_seconds, transfer_seconds, upward_ranks
 from stepd.core.placement.registry import PlanOptions
-from stepd.core.placement.split_problem import CUT, PART, SplitCosts, split_problem, splittable
+from stepd.core.placement.split_problem import SplitCosts, split_problem, splittable
+from stepd.core.placement.split_tables import CUT, PART
 from stepd.core.prepared import prepare
 from stepd.core.problem import SplitChoice
 from stepd.core.strategy import Split

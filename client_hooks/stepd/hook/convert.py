@@ -58,7 +58,7 @@ def strategy(message: runtime_pb2.Activate) -> LiveStrategy:
         placement={op: names[index] for op, index in zip(wire.op, wire.device, strict=True)},
         priority=dict(zip(wire.op, wire.priority, strict=True)) if wire.priority else {},
         seconds=dict(zip(wire.op, wire.seconds, strict=True)) if wire.seconds else {},
-        splits=tuple(Split(split.op, split.axis, split.parts, tuple(split.device), tuple(split.weight)) for split in wire.splits),
+        splits=tuple(Split(s.op, s.axis, s.parts, tuple(s.device), tuple(s.weight), tuple(s.into)) for s in wire.splits),
         order=_ORDER.get(wire.order, Order.NONE) if wire.priority else Order.NONE,
         replicate=wire.replicate,
         graph_fingerprint=wire.graph_fingerprint,

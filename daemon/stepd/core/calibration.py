@@ -27,8 +27,8 @@ HANDLING_FACTORS = (1.0, 0.0, 0.5, 0.7, 1.4, 2.0)
 CALIBRATED_ON = 4
 """Strategies that the link factor is chosen by, the newest."""
 
-SplitByName = tuple[str, str, int, tuple[str, ...], tuple[float, ...]]
-"""(op, axis, parts, devices, weights), as a strategy names them."""
+SplitByName = tuple[str, str, int, tuple[str, ...], tuple[float, ...], tuple[int, ...]]
+"""(op, axis, parts, devices, weights, into), as a strategy names them."""
 
 
 @dataclass(frozen=True)
@@ -114,8 +114,8 @@ def _step_seconds(problem: Problem, placement: Index, priority: Index, known: Me
     index = {name: k for k, name in enumerate(problem.op_names)}
     device = {item.name: k for k, item in enumerate(problem.devices)}
     splits = tuple(
-        Split(index[op], axis, parts, tuple(device[name] for name in devices), tuple(weights))
-        for op, axis, parts, devices, weights in known.splits
+        Split(index[op], axis, parts, tuple(device[name] for name in devices), weights, into)
+        for op, axis, parts, devices, weights, into in known.splits
         if op in index and all(name in device for name in devices)
     )
     base = splittable(problem)

@@ -262,15 +262,17 @@ def _indices(reader: _Reader, value: Any, column: str) -> Index:
 
 
 def _split(reader: _Reader, k: int, value: Any) -> Split:
-    item = reader.keys(value, f"split {k}", ("op", "axis", "parts"), ("devices", "weights"))
+    item = reader.keys(value, f"split {k}", ("op", "axis", "parts"), ("devices", "weights", "into"))
     devices = reader.list_(item.get("devices", []), f"devices of split {k}")
     weights = reader.list_(item.get("weights", []), f"weights of split {k}")
+    into = reader.list_(item.get("into", []), f"into of split {k}")
     return Split(
         op=reader.integer(item["op"], f"op of split {k}", 0, _INT32_MAX),
         axis=reader.text(item["axis"], f"axis of split {k}"),
         parts=reader.integer(item["parts"], f"parts of split {k}", 1, _INT32_MAX),
         devices=tuple(reader.integer(v, f"a device of split {k}", 0, _INT32_MAX) for v in devices),
         weights=tuple(reader.number(v, f"a weight of split {k}") for v in weights),
+        into=tuple(reader.integer(v, f"into of split {k}", 0, _INT32_MAX) for v in into),
     )
 
 
@@ -288,6 +290,7 @@ def dump_strategy(strategy: Strategy) -> dict[str, Any]:
                 "parts": split.parts,
                 **({"devices": list(split.devices)} if split.devices else {}),
                 **({"weights": list(split.weights)} if split.weights else {}),
+                **({"into": list(split.into)} if split.into else {}),
             }
             for split in strategy.splits
         ],

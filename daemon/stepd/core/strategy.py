@@ -11,13 +11,18 @@ from stepd.core.problem import Index
 
 @dataclass(frozen=True)
 class Split:
-    """Op `op` (index) cut on `axis` into `parts`; `devices[k]` runs part k (empty: the op's own device)."""
+    """Op `op` (index) cut on `axis` into `parts`; `devices[k]` runs part k (empty: the op's own device).
+
+    `into`: where the whole is a sum, how its terms are added up, `parts` numbers for each slice of it. What part k has added up
+    goes on to part into[k], or, where that is k, to the op itself. Empty: all terms go to the op itself.
+    """
 
     op: int
     axis: str
     parts: int
     devices: tuple[int, ...] = ()
     weights: tuple[float, ...] = ()
+    into: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, eq=False)

@@ -60,13 +60,13 @@ def read_request(request: Any) -> tuple[Situation, list[Measured]]:
 
 
 def _measured(known: Any) -> Measured:
-    splits = ((op, axis, parts, tuple(devices), tuple(weights)) for op, axis, parts, devices, weights in known.get("splits", ()))
+    splits = ((op, axis, parts, *(tuple(rest) for rest in lists)) for op, axis, parts, *lists in known.get("splits", ()))
     return Measured(**{**known, "splits": tuple(splits)})
 
 
 def _rows(splits: Sequence[Split]) -> list[list[Any]]:
-    """Splits as plain lists: op, axis, parts, devices, weights."""
-    return [[split.op, split.axis, split.parts, list(split.devices), list(split.weights)] for split in splits]
+    """Splits as plain lists: op, axis, parts, devices, weights, into."""
+    return [[s.op, s.axis, s.parts, list(s.devices), list(s.weights), list(s.into)] for s in splits]
 
 
 def answer(request: Any, out: BinaryIO) -> None:

@@ -97,5 +97,5 @@ def _row(strategy: strategy_pb2.Strategy, seconds: float, lost: bool) -> dict[st
         "priority": priority_of(strategy),
         "seconds": seconds,
         "lost": lost,
-        "splits": [(s.op, s.axis, s.parts, list(s.device), list(s.weight)) for s in strategy.splits],
+        "splits": [(s.op, s.axis, s.parts, list(s.device), list(s.weight), list(s.into)) for s in strategy.splits],
     }

@@ -14,19 +14,19 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x17stepd/v1/strategy.proto\x12\x08stepd.v1\"P\n\x05Split\x12\n\n\x02op\x18\x01 \x01(\t\x12\x0c\n\x04\x61xis\x18\x02 \x01(\t\x12\r\n\x05parts\x18\x03 \x01(\r\x12\x0e\n\x06\x64\x65vice\x18\x04 \x03(\t\x12\x0e\n\x06weight\x18\x05 \x03(\x01\"\xc1\x02\n\x08Strategy\x12\n\n\x02id\x18\x01 \x01(\t\x12\x19\n\x11graph_fingerprint\x18\x02 \x01(\t\x12\x0f\n\x07\x64\x65vices\x18\x03 \x03(\t\x12\n\n\x02op\x18\x04 \x03(\t\x12\x0e\n\x06\x64\x65vice\x18\x05 \x03(\r\x12\x10\n\x08priority\x18\x06 \x03(\r\x12\x1f\n\x06splits\x18\x07 \x03(\x0b\x32\x0f.stepd.v1.Split\x12\x1e\n\x05order\x18\x08 \x01(\x0e\x32\x0f.stepd.v1.Order\x12\x11\n\treplicate\x18\r \x01(\x08\x12\x1e\n\x16predicted_step_seconds\x18\t \x01(\x01\x12\x1c\n\x14predicted_peak_bytes\x18\n \x03(\x03\x12\x1b\n\x13lower_bound_seconds\x18\x0b \x01(\x01\x12\x0f\n\x07seconds\x18\x0e \x03(\x02\x12\x0f\n\x07planner\x18\x0c \x01(\t*L\n\x05Order\x12\x0e\n\nORDER_AUTO\x10\x00\x12\x10\n\x0cORDER_NATIVE\x10\x01\x12\x11\n\rORDER_CONTROL\x10\x02\x12\x0e\n\nORDER_NONE\x10\x03*8\n\x03Way\x12\x0c\n\x08WAY_AUTO\x10\x00\x12\x12\n\x0eWAY_IN_SESSION\x10\x01\x12\x0f\n\x0bWAY_RESTART\x10\x02\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x17stepd/v1/strategy.proto\x12\x08stepd.v1\"^\n\x05Split\x12\n\n\x02op\x18\x01 \x01(\t\x12\x0c\n\x04\x61xis\x18\x02 \x01(\t\x12\r\n\x05parts\x18\x03 \x01(\r\x12\x0e\n\x06\x64\x65vice\x18\x04 \x03(\t\x12\x0e\n\x06weight\x18\x05 \x03(\x01\x12\x0c\n\x04into\x18\x06 \x03(\r\"\xc1\x02\n\x08Strategy\x12\n\n\x02id\x18\x01 \x01(\t\x12\x19\n\x11graph_fingerprint\x18\x02 \x01(\t\x12\x0f\n\x07\x64\x65vices\x18\x03 \x03(\t\x12\n\n\x02op\x18\x04 \x03(\t\x12\x0e\n\x06\x64\x65vice\x18\x05 \x03(\r\x12\x10\n\x08priority\x18\x06 \x03(\r\x12\x1f\n\x06splits\x18\x07 \x03(\x0b\x32\x0f.stepd.v1.Split\x12\x1e\n\x05order\x18\x08 \x01(\x0e\x32\x0f.stepd.v1.Order\x12\x11\n\treplicate\x18\r \x01(\x08\x12\x1e\n\x16predicted_step_seconds\x18\t \x01(\x01\x12\x1c\n\x14predicted_peak_bytes\x18\n \x03(\x03\x12\x1b\n\x13lower_bound_seconds\x18\x0b \x01(\x01\x12\x0f\n\x07seconds\x18\x0e \x03(\x02\x12\x0f\n\x07planner\x18\x0c \x01(\t*L\n\x05Order\x12\x0e\n\nORDER_AUTO\x10\x00\x12\x10\n\x0cORDER_NATIVE\x10\x01\x12\x11\n\rORDER_CONTROL\x10\x02\x12\x0e\n\nORDER_NONE\x10\x03*8\n\x03Way\x12\x0c\n\x08WAY_AUTO\x10\x00\x12\x12\n\x0eWAY_IN_SESSION\x10\x01\x12\x0f\n\x0bWAY_RESTART\x10\x02\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'stepd.v1.strategy_pb2', _globals)
 if _descriptor._USE_C_DESCRIPTORS == False:
   DESCRIPTOR._options = None
-  _globals['_ORDER']._serialized_start=443
-  _globals['_ORDER']._serialized_end=519
-  _globals['_WAY']._serialized_start=521
-  _globals['_WAY']._serialized_end=577
+  _globals['_ORDER']._serialized_start=457
+  _globals['_ORDER']._serialized_end=533
+  _globals['_WAY']._serialized_start=535
+  _globals['_WAY']._serialized_end=591
   _globals['_SPLIT']._serialized_start=37
-  _globals['_SPLIT']._serialized_end=117
-  _globals['_STRATEGY']._serialized_start=120
-  _globals['_STRATEGY']._serialized_end=441
+  _globals['_SPLIT']._serialized_end=131
+  _globals['_STRATEGY']._serialized_start=134
+  _globals['_STRATEGY']._serialized_end=455
 # @@protoc_insertion_point(module_scope)

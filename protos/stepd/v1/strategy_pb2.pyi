@@ -64,6 +64,7 @@ class Split(google.protobuf.message.Message):
     PARTS_FIELD_NUMBER: builtins.int
     DEVICE_FIELD_NUMBER: builtins.int
     WEIGHT_FIELD_NUMBER: builtins.int
+    INTO_FIELD_NUMBER: builtins.int
     op: builtins.str
     """name of the op in the user's graph"""
     axis: builtins.str
@@ -77,6 +78,12 @@ class Split(google.protobuf.message.Message):
     def weight(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.float]:
         """relative sizes of the parts; empty: equal"""
 
+    @property
+    def into(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.int]:
+        """Where the whole is a sum: how its terms are added up, `parts` numbers for each slice of it. What part k has added up goes on to
+        part into[k], or, where that is k, to the op itself. Empty: all terms go to the op itself.
+        """
+
     def __init__(
         self,
         *,
@@ -85,8 +92,9 @@ class Split(google.protobuf.message.Message):
         parts: builtins.int = ...,
         device: collections.abc.Iterable[builtins.str] | None = ...,
         weight: collections.abc.Iterable[builtins.float] | None = ...,
+        into: collections.abc.Iterable[builtins.int] | None = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["axis", b"axis", "device", b"device", "op", b"op", "parts", b"parts", "weight", b"weight"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["axis", b"axis", "device", b"device", "into", b"into", "op", b"op", "parts", b"parts", "weight", b"weight"]) -> None: ...
 
 global___Split = Split
 

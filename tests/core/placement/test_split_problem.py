@@ -17,7 +17,8 @@ from stepd.core.placement import fastt_os_dpos
 from stepd.core.placement.fastt_dpos import dpos
 from stepd.core.placement.registry import PlanOptions
 from stepd.core.placement.split_answer import read_off, simulate_parts, simulate_split
-from stepd.core.placement.split_problem import CUT, PART, WHOLE, SplitCosts, split_problem, splittable
+from stepd.core.placement.split_problem import SplitCosts, split_problem, splittable
+from stepd.core.placement.split_tables import CUT, PART, WHOLE
 from stepd.core.problem import SplitChoice
 from stepd.core.simulator import simulate_placement
 from stepd.core.strategy import Split, Strategy

@@ -67,12 +67,13 @@ class Both:
         ]
 
 
-def replicated(weights: Sequence[float]) -> Picks:
-    """Everything along the batch."""
+def replicated(weights: Sequence[float], into: tuple[int, ...] = ()) -> Picks:
+    """Everything along the batch; sums added up as `into` says."""
 
     def pick(facts: Facts) -> tuple[dict[str, Chosen], dict[str, str]]:
         regions = batch_regions(facts)
-        splits = [Split(name, "batch", len(weights), (), tuple(weights)) for name in regions.ways]
+        parts, shares = len(weights), tuple(weights)
+        splits = [Split(name, "batch", parts, (), shares, into if w.adds else ()) for name, (w, _) in regions.ways.items()]
         return choose(facts, splits, regions.ways)
 
     return pick

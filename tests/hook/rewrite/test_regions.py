@@ -16,10 +16,8 @@ from stepd.hook.rewrite import table
 from stepd.hook.rewrite.chosen import bounds_of, choose
 from stepd.hook.rewrite.emit import split_nodes
 from stepd.hook.rewrite.facts import Facts
-from stepd.hook.rewrite.nodes import Maker
 from stepd.hook.rewrite.reads import Reads
 from stepd.hook.rewrite.replicate import batch_regions
-from stepd.hook.rewrite.slots import Held
 
 EQUAL, UNEVEN = (1.0, 1.0), (2.0, 3.0, 1.0)
 
@@ -168,19 +166,6 @@ def test_shares_become_whole_numbers() -> None:
     assert bounds_of(3) == (0, 1, 2, 3)
     assert bounds_of(2, (1, 3)) == (0, 2500, 10000)
     assert bounds_of(2, (1e-3, 2e-3))[1] == 3333
-
-
-def test_terms_of_many_devices_are_added_as_a_tree_near_ones_first() -> None:
-    made: list[Any] = []
-    task = "/job:w/replica:0/task:"
-    devices = [f"{task}{t}/device:CPU:{k}" for t, k in ((0, 0), (0, 1), (1, 0), (1, 1), (0, 0))]
-    parts = [f"p{k}" for k in range(5)]
-    Maker("w", devices[0], made).join("w", parts, tf.float32.as_datatype_enum, Held("partial"), 1, devices)
-    by_name = {node.name: node for node in made}
-    assert list(by_name["w"].input) == ["w-sum1x0", "w-sum1x1"]
-    assert list(by_name["w-sum0x0"].input) == ["p0", "p4"], "one device's terms first"
-    assert list(by_name["w-sum1x1"].input) == ["p2", "p3"] and "task:1" in by_name["w-sum1x1"].device
-    assert max(len(node.input) for node in made) == 2
 
 
 def test_equal_reads_of_a_variable_are_sent_once_unless_a_write_may_come_between() -> None:

@@ -19,6 +19,8 @@ from stepd.hook.rewrite.facts import Facts
 from stepd.hook.rewrite.offers import offers
 from stepd.hook.rewrite.replicate import Regions, batch_regions
 from stepd.hook.rewrite.shapes import static_shapes
+from stepd.hook.rewrite.slots import Way
+from stepd.hook.rewrite.sums import by_names
 
 
 class Splitting:
@@ -73,12 +75,13 @@ class Splitting:
         asked = {split.op for split in strategy.splits}
         return chosen, tuple(_missed(splits[n], why) for n, why in {**refused, **why_not}.items() if n in asked)
 
-    def _everything(self, strategy: LiveStrategy, ways: Collection[str], devices: Devices) -> list[Split]:
-        """What `replicate` means: all regions, one part a device."""
+    def _everything(self, strategy: LiveStrategy, ways: Mapping[str, tuple[Way, int]], devices: Devices) -> list[Split]:
+        """What `replicate` means: all regions, one part a device, sums by a tree of their names."""
         names = tuple(device.name for device in devices.usable)
         if not strategy.replicate or len(names) < 2:
             return []
-        return [Split(name, BATCH, len(names), names) for name in ways]
+        tree = by_names(names)
+        return [Split(name, BATCH, len(names), names, (), tree if way.adds else ()) for name, (way, _) in ways.items()]
 
 
 def _obstacle(split: Split, view: GraphView, classes: Classes, devices: Devices) -> str:

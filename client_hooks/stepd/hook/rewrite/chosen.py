@@ -13,6 +13,7 @@ from stepd.hook.model import Split
 from stepd.hook.rewrite.facts import Facts
 from stepd.hook.rewrite.nodes import pieces
 from stepd.hook.rewrite.slots import Held, UncuttableError, Way
+from stepd.hook.rewrite.sums import slices_of
 
 BATCH = "batch"
 # Shares are turned into whole numbers of this many.
@@ -22,12 +23,13 @@ _SHARES = 10_000
 @dataclass(frozen=True)
 class Chosen:
     """One split op. `bounds`: parts + 1 whole numbers from 0; part k has bounds[k] to bounds[k + 1] of bounds[-1]. `devices`: one a
-    part, or none for the op's own device."""
+    part, or none for the op's own device. `into`: how terms of sums are added up, see Split."""
 
     way: Way
     grain: int
     bounds: tuple[int, ...]
     devices: tuple[str, ...] = ()
+    into: tuple[int, ...] = ()
 
     @property
     def parts(self) -> int:
@@ -87,7 +89,10 @@ def _one(facts: Facts, split: Split, batch: Mapping[str, tuple[Way, int]], made:
         raise UncuttableError("every part needs a weight above 0")
     if way.units and min(pieces(way.units, bounds_of(split.parts, split.weights))) == 0:
         raise UncuttableError(f"{node.op} would have parts of nothing: {way.units} shared out by {split.weights or split.parts}")
-    chosen = Chosen(way, max(least, way.least_grain), bounds_of(split.parts, split.weights), split.devices)
+    if split.into and not way.adds:
+        raise UncuttableError(f"parts of {node.op} on {split.axis!r} are joined, not added up: it takes no `into`")
+    slices_of(split.into, split.parts)
+    chosen = Chosen(way, max(least, way.least_grain), bounds_of(split.parts, split.weights), split.devices, split.into)
     partial = False
     for slot, (source, index) in zip(way.inputs, facts.data_inputs(split.op), strict=True):
         maker = made.get(source)

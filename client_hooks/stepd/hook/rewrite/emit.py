@@ -21,6 +21,7 @@ from stepd.hook.rewrite.facts import Facts
 from stepd.hook.rewrite.nodes import Maker
 from stepd.hook.rewrite.reads import Reads
 from stepd.hook.rewrite.slots import Held
+from stepd.hook.rewrite.sums import add_up
 
 NodeDef = node_def_pb2.NodeDef
 _LARGEST_CONSTANT = 1 << 16
@@ -239,9 +240,12 @@ class _Rewriting:
         types = graphview.output_types(node)
         make = Maker(f"{node.name}-join{index}", node.device, self._made)
         dims = self._facts.dims(name, index)
-        devices = [self._device(name, k) for k in range(chosen.parts)]
         final = node.name if named else f"{node.name}-join{index}"
-        make.join(final, parts, types[index], held, len(dims) if dims is not None else None, devices)
+        if held.kind == "partial":
+            devices = [self._device(name, k) for k in range(chosen.parts)]
+            add_up(make, final, parts, devices, chosen.into, types[index], dims)
+        else:
+            make.join(final, parts, types[index], held, len(dims) if dims is not None else None)
         self._joined[name, index] = final
 
     def _waits_of_part(self, node: Any, k: int, parts: int, device: str) -> list[str]:

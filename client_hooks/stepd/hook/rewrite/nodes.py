@@ -54,6 +54,19 @@ class Maker:
         """A scalar constant of a TensorFlow type."""
         return self.constant(what, np.array(value, dtypes.as_dtype(dtype).as_numpy_dtype))
 
+    def beside(self, what: str, device: str) -> Maker:
+        """Makes nodes of "<stem>-<what>" on another device."""
+        return Maker(f"{self._stem}-{what}", device, self._into)
+
+    def reshaped(self, what: str, tensor: str, shape: str, dtype: int, name: str = "") -> str:
+        """`tensor` in other dimensions."""
+        return self.node(what, "Reshape", [tensor, shape], {"T": dtype, "Tshape": _INT32}, name)
+
+    def concatenated(self, what: str, tensors: Sequence[str], axis: int, dtype: int, name: str = "") -> str:
+        """Tensors in a row."""
+        along = self.constant("axis", np.array(axis, np.int32))
+        return self.node(what, "ConcatV2", [*tensors, along], {"T": dtype, "Tidx": _INT32, "N": len(tensors)}, name)
+
     # -- cuts ---------------------------------------------------------------------------------------------------------
 
     def cut(self, tensor: str, dtype: int, held: Held, bounds: Sequence[int], size: int | None) -> tuple[str, ...]:
@@ -158,36 +171,17 @@ class Maker:
 
     # -- joins --------------------------------------------------------------------------------------------------------
 
-    def join(self, final: str, parts: Sequence[str], dtype: int, held: Held, rank: int | None, devices: Sequence[str] = ()) -> None:
-        """The whole of what `parts` hold, as a node called `final`."""
+    def join(self, final: str, parts: Sequence[str], dtype: int, held: Held, rank: int | None) -> None:
+        """The whole of what `parts` hold, as a node called `final`. How terms of sums are added up: `sums`."""
         count = len(parts)
         if held.kind == "cut":
-            axis = self.constant("axis", np.array(held.axis, np.int32))
-            self.node("", "ConcatV2", [*parts, axis], {"T": dtype, "Tidx": _INT32, "N": count}, final)
-        elif held.kind == "partial":
-            self._sum(final, parts, dtype, devices)
+            self.concatenated("", parts, held.axis, dtype, final)
         elif held.kind == "sizes":
             total = self.node("total", "AddN", parts, {"T": dtype, "N": count})
             assert rank == 1
             self._spliced(final, total, parts[0], dtype, held.axis)
         else:
             self.node("", "Identity", [parts[0]], {"T": dtype}, final)
-
-    def _sum(self, final: str, parts: Sequence[str], dtype: int, devices: Sequence[str]) -> None:
-        """A tree of sums: near devices first, the last one here, so that no device receives more than a few terms."""
-        terms = dict(zip(parts, devices, strict=True)) if len(devices) == len(parts) else dict.fromkeys(parts, "")
-        rounds = 0
-        while len(terms) > 2 and len(set(terms.values())) > 1:
-            added: dict[str, str] = {}
-            for k, group in enumerate(_neighbours(terms)):
-                device = terms[group[0]]
-                near = Maker(self._stem, device, self._into)
-                name = near.node(f"sum{rounds}x{k}", "AddN", group, {"T": dtype, "N": len(group)}) if len(group) > 1 else group[0]
-                added[name] = device
-            if len(added) == len(terms):
-                break
-            terms, rounds = added, rounds + 1
-        self.node("", "AddN", list(terms), {"T": dtype, "N": len(terms)}, final)
 
     def _spliced(self, final: str, total: str, like: str, dtype: int, index: int) -> None:
         """`like` with the element `index` of `total`: concatenated from three slices, whatever the length."""
@@ -198,8 +192,7 @@ class Maker:
         head = self.node("head", "StridedSlice", [like, names[0], names[1], one], attrs)
         middle = self.node("middle", "StridedSlice", [total, names[1], names[2], one], attrs)
         tail = self.node("tail", "StridedSlice", [like, names[2], names[0], one], {**attrs, "end_mask": 1})
-        axis = self.constant("axis", np.array(0, np.int32))
-        self.node("", "ConcatV2", [head, middle, tail, axis], {"T": dtype, "Tidx": _INT32, "N": 3}, final)
+        self.concatenated("", [head, middle, tail], 0, dtype, final)
 
     def all_of(self, tensors: Sequence[str], types: Sequence[int]) -> None:
         """All outputs of a split op, under its own name."""
@@ -218,25 +211,7 @@ class Maker:
         return self.node("number", "RealDiv", [above, below], {"T": dtype})
 
 
-def _neighbours(terms: Mapping[str, str]) -> list[list[str]]:
-    """Terms that are added in one round: all of one device; else two of one task; else any two."""
-    for place in (lambda device: device, _task, lambda device: ""):
-        groups: dict[str, list[str]] = {}
-        for name, device in terms.items():
-            groups.setdefault(place(device), []).append(name)
-        if len(groups) < len(terms):
-            break
-    one_device = all(len({terms[name] for name in group}) == 1 for group in groups.values())
-    step = len(terms) if one_device else 2
-    return [group[k : k + step] for group in groups.values() for k in range(0, len(group), step)]
-
-
-def _task(device: str) -> str:
-    """What a device's name says of its process."""
-    return device.partition("/device:")[0]
-
-
-_TYPES = frozenset({"T", "Tlen", "Tidx", "Tdim", "SrcT", "DstT", "dtype", "out_type", "Index", "Tpaddings"})
+_TYPES = frozenset({"T", "Tshape", "Tlen", "Tidx", "Tdim", "SrcT", "DstT", "dtype", "out_type", "Index", "Tpaddings"})
 
 
 def _outputs(name: str, count: int) -> tuple[str, ...]:

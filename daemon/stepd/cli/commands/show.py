@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 
 import typer
 from google.protobuf.json_format import MessageToDict
@@ -64,7 +65,11 @@ def _show_session(out: Console, session: operator_pb2.Session, detail: operator_
     ]
     out.print(table(("DEVICE", "OPS", "BUSY (PREDICTED)", "PEAK (PREDICTED)", "MEMORY"), rows))
     if strategy.splits:
-        out.print(table(("SPLIT", "AXIS", "PARTS"), [(s.op, s.axis, str(s.parts)) for s in strategy.splits[:SHOWN]]))
+        cut = [(s.op, s.axis, str(s.parts), _added_up(s)) for s in strategy.splits[:SHOWN]]
+        out.print(table(("SPLIT", "AXIS", "PARTS", "ADDED UP"), cut))
+        shapes = Counter(shape for s in strategy.splits if (shape := _added_up(s)))
+        if shapes:
+            out.print(f"sums over devices: {', '.join(f'{n} {shape}' for shape, n in shapes.items())}; the others at once")
     if detail.user_devices:
         out.print(f"tf.device in user code: {detail.user_devices}")
     if detail.HasField("last_switch"):
@@ -72,6 +77,12 @@ def _show_session(out: Console, session: operator_pb2.Session, detail: operator_
     _show_pinned(out, detail)
     for note in detail.notes:
         out.print(f"note: {note}")
+
+
+def _added_up(split: strategy_pb2.Split) -> str:
+    """How the terms of a sum are added up where that is not at once."""
+    slices = len(split.into) // max(1, split.parts)
+    return "" if not slices else "by a tree" if slices == 1 else f"in {slices} slices"
 
 
 def _show_switch(out: Console, switch: runtime_pb2.SwitchReport) -> None:

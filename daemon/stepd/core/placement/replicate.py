@@ -3,11 +3,12 @@
 Where a layer's weights are larger than what flows through it, its ops may stay whole, on the device that has its weight: the
 largest weights are tried in turn, on each device, and stay whole where that makes the simulated step shorter. So convolutions
 become data parallel and large dense layers model parallel. A device that has whole layers to run gets smaller parts of the others.
+Gradients of more than two devices are added up at once, by a tree or in slices, whichever is shortest over their links.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import replace
 from typing import Any
@@ -21,6 +22,8 @@ from stepd.core.placement.ranks import by_rank, upward_ranks
 from stepd.core.placement.registry import PlanOptions
 from stepd.core.placement.split_answer import part_placement, part_priority, read_off
 from stepd.core.placement.split_problem import SplitCosts, SplitProblem, Splittable, shares, split_problem, splittable
+from stepd.core.placement.split_sums import ways_to_add_up
+from stepd.core.placement.sums import SHAPES, Into
 from stepd.core.placement.whole_layers import between, layers, with_layer_on, with_takers_of_terms
 from stepd.core.prepared import prepare
 from stepd.core.problem import Float, Index, Problem
@@ -35,6 +38,8 @@ TRIED_OPS = 400_000
 _EVEN = 0.05
 _ROUNDS = 3
 _LEAST = 0.05
+_WORTH = 0.999
+"""A sum that is not added up at once makes the step shorter by a thousandth at least."""
 
 
 def place(problem: Problem, options: PlanOptions) -> Strategy:
@@ -80,7 +85,9 @@ def candidates(problem: Problem, order: Index, most: int = _LAYERS_TRIED) -> Ite
         yield from layered[1:]
         balanced = [layered[-1], *_balanced(base, layered[-1])]
         yield from balanced[1:]
-        yield from in_order(base, balanced[-1])
+        summed = [balanced[-1], *_with_sums(base, balanced[-1])]
+        yield from summed[1:]
+        yield from in_order(base, summed[-1])
 
 
 def _speeds(problem: Problem, ops: Sequence[int]) -> Float:
@@ -198,6 +205,24 @@ def _with_whole_layers(base: Splittable, best: Strategy, most: int) -> Iterator[
         current = min(found, key=lambda strategy: strategy.predicted_step_seconds)  # two may help where one does not
         if current.predicted_step_seconds < best.predicted_step_seconds:
             best = current
+            yield best
+
+
+def _with_sums(base: Splittable, best: Strategy) -> Iterator[Strategy]:
+    """`best` with sums of terms added up in other shapes where that helps: first all in one shape, then the largest in turn."""
+    split = split_problem(base, best.splits, split_costs(base.problem))
+    ways = ways_to_add_up(base, split, best)
+    turns = TRIED_OPS // len(split.origin)
+
+    def with_shapes(chosen: Mapping[int, Into]) -> Strategy | None:
+        splits = tuple(replace(s, into=chosen.get(s.op, s.into)) for s in best.splits)
+        return _try(base, replace(best, splits=splits), int(best.planner["parts"]))
+
+    alike = [{op: shapes[name] for op, shapes in ways.items() if name in shapes} for name in SHAPES]
+    for chosen in [*alike, *({op: into} for op, shapes in ways.items() for into in shapes.values())][:turns]:
+        found = with_shapes(chosen) if chosen else None
+        if found is not None and found.predicted_step_seconds < _WORTH * best.predicted_step_seconds:
+            best = found
             yield best
 
 

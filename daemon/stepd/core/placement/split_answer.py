@@ -1,7 +1,8 @@
 """Strategies with splits: what they cost, and how one is read off a schedule of the split problem.
 
 A Strategy speaks of the original ops only. What it leaves open is fixed here, once: the parts of an op take the op's turn in the
-execution order, cuts first, then parts, then the join; an input is cut where it is made; the join runs on the op's device.
+execution order, cuts first, then parts, then sums of terms, then the join; an input is cut where it is made; the join runs on the
+op's device.
 """
 
 from __future__ import annotations
@@ -11,7 +12,8 @@ from dataclasses import replace
 import numpy as np
 
 from stepd.core.placement.ranks import placed_tails
-from stepd.core.placement.split_problem import PART, WHOLE, SplitCosts, SplitProblem, Splittable, split_problem, splittable
+from stepd.core.placement.split_problem import SplitCosts, SplitProblem, Splittable, split_problem, splittable
+from stepd.core.placement.split_tables import CUT, PART, SUM, WHOLE
 from stepd.core.problem import Index, Problem
 from stepd.core.simulation_kernel import Trace, simulate_alone
 from stepd.core.strategy import Split, Strategy
@@ -42,9 +44,9 @@ def part_placement(base: Splittable, split: SplitProblem, placement: Index, spli
     full[: split.n_original] = placement
     for parts, chosen in zip(split.parts, splits, strict=True):
         full[list(parts)] = chosen.devices or placement[chosen.op]
-    for cut in np.flatnonzero(split.kind < PART):
-        source = tables.input[tables.input_pointer[cut]]
-        full[cut] = full[tables.output_op[source]]
+    for op in np.flatnonzero((split.kind == CUT) | (split.kind == SUM)):  # where the first of what they read is made
+        source = tables.input[tables.input_pointer[op]]
+        full[op] = full[tables.output_op[source]]
     return full
 
 

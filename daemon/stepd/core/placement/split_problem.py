@@ -4,7 +4,8 @@ A split op stays as the join of its parts: its readers, its colocation group and
 `placement[op]` says where the parts are joined. Its parts are new ops; every input that the split cuts gets a new op that cuts it
 where it was made; an input that is not cut goes to every part whole. Where two split ops meet on one axis with equal parts, the
 join and the cut between them cancel and part k feeds part k. Equal `weights` are meant when a split names none. Part k waits for
-part k of what its op waits for, also through NoOps: gradients wait for groups of others. What nobody reads any more takes no time.
+part k of what its op waits for, also through NoOps: gradients wait for groups of others. Terms of a sum that are added up on their
+way to the join get new ops for that, beside the parts. What nobody reads any more takes no time.
 
 What a list of splits adds is drafted here and put together with the prepared arrays in `split_tables`. It knows no algorithm.
 """
@@ -17,7 +18,8 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from stepd.core.errors import StrategyError
-from stepd.core.placement.split_tables import Additions, Edges, edges_of, with_additions
+from stepd.core.placement.split_sums import added_up
+from stepd.core.placement.split_tables import CUT, PART, WHOLE, Additions, Edges, edges_of, with_additions
 from stepd.core.prepared import Prepared, prepare
 from stepd.core.problem import CONTROL, Float, Int, Problem, SplitChoice
 from stepd.core.strategy import Split
@@ -51,10 +53,7 @@ class SplitProblem:
     splits: tuple[Split, ...]
     parts: tuple[tuple[int, ...], ...]  # per split, the ops that are its parts
     origin: Int  # [n'] original op that an op belongs to: of a part or a cut, the split op
-    kind: Int  # [n'] CUT, PART or WHOLE (a join, or an op that is not split)
-
-
-CUT, PART, WHOLE = 0, 1, 2
+    kind: Int  # [n'] CUT, PART, SUM (of some of the terms) or WHOLE (a join, or an op that is not split)
 
 
 def splittable(problem: Problem) -> Splittable:
@@ -126,14 +125,14 @@ class _Draft:
         for share in shares(split):
             seconds = tables.seconds[split.op] * share + self.costs.overhead_seconds
             whole = sum(self._joined(choice, o) for o in range(first, last)) if choice.adds else 0
-            part = self._new_op(seconds, int(tables.temp[split.op] * share) + int(whole * (1 - share)), -1, split.op, PART)
+            part = self.new_op(seconds, int(tables.temp[split.op] * share) + int(whole * (1 - share)), -1, split.op, PART)
             self.parts[split.op].append(part)
             for o in range(first, last):
                 index = int(self.base.prepared.output_index[o])
                 size = self._joined(choice, o) * (1.0 if choice.adds else share)
-                self.part_output[part, index] = self._new_output(part, index, int(size))
+                self.part_output[part, index] = self.new_output(part, index, int(size))
             if (part, CONTROL) not in self.part_output:
-                self.part_output[part, CONTROL] = self._new_output(part, CONTROL, 0)
+                self.part_output[part, CONTROL] = self.new_output(part, CONTROL, 0)
 
     def _joined(self, choice: SplitChoice, o: int) -> int:
         index = int(self.base.prepared.output_index[o])
@@ -232,33 +231,39 @@ class _Draft:
         if key not in self.cuts:
             producer = int(self.base.prepared.tables.output_op[o])
             group = int(self.base.prepared.tables.group[producer])
-            cut = self._new_op(self._copy_seconds(nbytes), nbytes, group, split.op, CUT)
+            cut = self.new_op(self.copy_seconds(nbytes), nbytes, group, split.op, CUT)
             self.added.edges.append((o, cut))
-            self.cuts[key] = [self._new_output(cut, k, int(nbytes * share)) for k, share in enumerate(shares(split))]
+            self.cuts[key] = [self.new_output(cut, k, int(nbytes * share)) for k, share in enumerate(shares(split))]
         return self.cuts[key]
 
     def join(self, split: Split) -> None:
         """Turn the op itself into the join of its parts."""
         tables, op = self.base.prepared.tables, split.op
         choice = self.base.choices[op, split.axis]
-        moved, made = 0, range(tables.output_pointer[op], tables.output_pointer[op + 1])
+        moved, held, joins, made = 0, 0, False, range(tables.output_pointer[op], tables.output_pointer[op + 1])
         for o in made:
             index = int(self.base.prepared.output_index[o])
             if index == CONTROL or self._is_idle(o):
                 continue
-            moved += self._joined(choice, o) * (split.parts if choice.adds else 1)
-            self.added.edges.extend((self.part_output[part, index], op) for part in self.parts[op])
-        if not moved and (not made or not all(self._is_idle(o) for o in made)):
+            terms = [self.part_output[part, index] for part in self.parts[op]]
+            whole, joins = self._joined(choice, o), True
+            terms, count = added_up(self, split, terms, whole) if choice.adds else (terms, 1)
+            moved += whole * count
+            held += whole if count else 0
+            self.added.edges.extend((term, op) for term in terms)
+        if not joins and (not made or not all(self._is_idle(o) for o in made)):
             self.added.edges.extend((self.part_output[part, CONTROL], op) for part in self.parts[op])
         runs = np.isfinite(tables.seconds[op])
-        seconds = np.where(runs, self._copy_seconds(moved) if moved else 0.0, np.inf)
-        self.added.changed[op] = (seconds, int(moved / (split.parts if choice.adds else 1)))
+        seconds = np.where(runs, self.copy_seconds(moved) if moved else 0.0, np.inf)
+        self.added.changed[op] = (seconds, held)
 
-    def _copy_seconds(self, nbytes: int) -> Float:
+    def copy_seconds(self, nbytes: int) -> Float:
+        """Seconds of a cut or a join that moves so many bytes, on each device."""
         devices = len(self.base.prepared.tables.memory)
         return np.full(devices, self.costs.overhead_seconds + nbytes / self.costs.copy_bytes_per_second)
 
-    def _new_op(self, seconds: Float, temp: int, group: int, origin: int, kind: int) -> int:
+    def new_op(self, seconds: Float, temp: int, group: int, origin: int, kind: int) -> int:
+        """The number of a new op; group -1: one of its own."""
         self.added.seconds.append(seconds)
         self.added.temp.append(temp)
         self.added.group.append(group)
@@ -266,7 +271,8 @@ class _Draft:
         self.kind.append(kind)
         return self.base.problem.n_ops + len(self.added.seconds) - 1
 
-    def _new_output(self, op: int, index: int, nbytes: int) -> int:
+    def new_output(self, op: int, index: int, nbytes: int) -> int:
+        """The number of a new output, of a new op."""
         self.added.outputs.append((op, index, nbytes))
         return len(self.base.prepared.tables.output_op) + len(self.added.outputs) - 1
 

@@ -13,6 +13,9 @@ from stepd.core.compiled import kernel
 from stepd.core.prepared import Prepared, Tables
 from stepd.core.problem import Float, Index, Int
 
+CUT, PART, SUM, WHOLE = 0, 1, 2, 3
+"""Kinds of ops of a split problem: a cut, a part, a sum of some of the parts' terms; a join, or an op that is not split."""
+
 
 @dataclass(eq=False)
 class Additions:

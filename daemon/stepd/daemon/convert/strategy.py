@@ -43,8 +43,8 @@ def from_candidate(problem: Mapping[str, Any], candidate: Mapping[str, Any], fin
         planner=json.dumps({"algorithm": candidate["algorithm"], "busy_fraction": candidate["busy_fraction"]}),
     )
     devices = problem["devices"]
-    for op, axis, parts, places, weights in candidate.get("splits", ()):
-        strategy.splits.add(op=names[op], axis=axis, parts=parts, device=[devices[k] for k in places], weight=weights)
+    for op, axis, parts, places, weights, into in candidate.get("splits", ()):
+        strategy.splits.add(op=names[op], axis=axis, parts=parts, device=[devices[k] for k in places], weight=weights, into=into)
     return _with_id(strategy)
 
 
@@ -141,15 +141,21 @@ def _add_splits(
     devices: Mapping[str, int],
 ) -> None:
     by_index = list(devices)
-    for split in document.get("splits") or ():
-        op = split["op"] if isinstance(split["op"], str) else ops[split["op"]]
-        parts = [name if isinstance(name, str) else by_index[name] for name in split.get("devices", ())]
-        strategy.splits.add(op=op, axis=split["axis"], parts=split["parts"], device=parts, weight=split.get("weights", ()))
+    for k, split in enumerate(document.get("splits") or ()):
+        try:
+            op = split["op"] if isinstance(split["op"], str) else ops[split["op"]]
+            parts = [name if isinstance(name, str) else by_index[name] for name in split.get("devices", ())]
+            more = {"weight": split.get("weights", ()), "into": split.get("into", ())}
+            strategy.splits.add(op=op, axis=split["axis"], parts=split["parts"], device=parts, **more)
+        except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
+            raise BadRequestError(
+                f"split {k} of the strategy: {error!r}; it takes an op, an axis, parts, and devices, weights and into as lists"
+            ) from error
 
 
 def _with_id(strategy: strategy_pb2.Strategy) -> strategy_pb2.Strategy:
     """The id is a hash of what the strategy does, not of who made it or what it promised."""
-    splits = [[s.op, s.axis, s.parts, list(s.device), list(s.weight)] for s in strategy.splits]
+    splits = [[s.op, s.axis, s.parts, list(s.device), list(s.weight), *([list(s.into)] if s.into else [])] for s in strategy.splits]
     does = [
         list(strategy.devices),
         list(strategy.op),
