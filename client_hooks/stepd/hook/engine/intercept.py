@@ -13,7 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from stepd.hook.engine import capi
+from stepd.hook.engine import capi, placements
 from stepd.hook.engine.cluster import WorkerPlacer
 from stepd.hook.engine.mirror import Mirror
 from stepd.hook.engine.session_engine import SessionEngine
@@ -99,12 +99,16 @@ def new_session_ref(graph: Any, options: Any) -> Any:
     _creating.session = None
     observer, settings = _installed[0]
     cluster = None if session._target or settings.local_cluster is None else settings.local_cluster()
-    config = _chaos_config(session._config, settings)
+    log_of_placements = placements.of(session)
+    asked = session._config if log_of_placements is None else log_of_placements.quiet
+    config = _chaos_config(asked, settings)
     native = "workers and servers have executors of their own"
     if cluster is None and not session._target:
-        config, native = _with_executor(session._config, config, settings)
+        config, native = _with_executor(asked, config, settings)
+    if config is None and log_of_placements is not None:
+        config = asked
     if cluster is not None:
-        capi.set_session_options(options, cluster.target.encode(), cluster.session_config(session._config))
+        capi.set_session_options(options, cluster.target.encode(), cluster.session_config(asked))
     elif config is not None:
         capi.set_session_options(options, None, config)
     mirror = Mirror(session._graph, None if cluster is None else WorkerPlacer(cluster.workers, cluster.trainer))
@@ -113,9 +117,10 @@ def new_session_ref(graph: Any, options: Any) -> Any:
     gone = weakref.ref(session, functools.partial(_forget, owner))
     engine = SessionEngine(gone, session, mirror, observer, settings, cluster)
     if cluster is not None:
-        engine.session_options = (cluster.target.encode(), cluster.session_config(session._config))
+        engine.session_options = (cluster.target.encode(), cluster.session_config(asked))
     else:
-        engine.session_options = (session._target, session._config if config is None else config)
+        engine.session_options = (session._target, asked if config is None else config)
+    engine.placements = log_of_placements
     engine.native = native
     engine.on_replace = _replaced
     _owners[owner] = engine

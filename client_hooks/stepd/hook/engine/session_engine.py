@@ -24,6 +24,7 @@ from stepd.hook.engine.draining import Delivery
 from stepd.hook.engine.gate import Gate
 from stepd.hook.engine.kinds import Kind, Kinds, Route
 from stepd.hook.engine.mirror import Mirror
+from stepd.hook.engine.placements import Placements
 from stepd.hook.engine.queues import Ops
 from stepd.hook.engine.routing import Routing
 from stepd.hook.engine.settings import EngineSettings
@@ -93,6 +94,7 @@ class SessionEngine:
         # Target and ConfigProto that the raw session was made with, and whoever must know that it is another now.
         self.session_options: tuple[bytes | None, Any] = (None, None)
         self.on_replace: Callable[[Any, Any], None] = lambda old, new: None
+        self.placements: Placements | None = None  # prints where the program's ops lie
 
     # -- what the intercepted functions call, on the user's thread -----------------------------------------------------
 
@@ -109,6 +111,8 @@ class SessionEngine:
             try:
                 if self.mirror.stale():
                     self.mirror.sync()
+                    if self.placements is not None:
+                        self.placements.extend()
                 capi.extend_session(self.raw)
             except Exception as e:
                 self._unsent = e
@@ -226,6 +230,8 @@ class SessionEngine:
             self.closed = True
         with self.in_use:
             pass
+        if self.placements is not None:
+            self.placements.close()
         self.told.verify_next_run(None)
         self.told.tell("session_closed")
 
