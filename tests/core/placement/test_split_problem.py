@@ -206,3 +206,23 @@ def test_reschedules_with_limits_kept_costs_and_threads_are_full_reschedules(dat
             assert found.priority.tolist() == expected.priority.tolist()
             assert found.predicted_step_seconds == expected.predicted_step_seconds
             assert found.planner["own_seconds"] == own_seconds
+
+
+def test_constants_are_not_sent_and_equal_reads_of_a_variable_once(lab):
+    """const, variable and its three reads -> two products and the gradient of one of them."""
+    const, variable, read, again, other, first, second, third = range(8)
+    edges = [(variable, read, 0, 8), (variable, again, 0, 8), (variable, other, 0, 8), (const, other, -1, 0), (const, first, 0, 40),
+             (read, first, 0, 500), (again, second, 0, 500), (first, second, 0, 80), (other, third, 0, 500)]  # fmt: skip
+    problem = lab.make_problem([[1.0] * 2] * 8, edges, [(0, 1, 1e3, 0.0), (1, 0, 1e3, 0.0)], [10**6] * 2)
+    types = ("Const", "VarHandleOp", "ReadVariableOp", "ReadVariableOp", "ReadVariableOp", "A", "A", "A")
+    choices = [(first, (0, 0)), (second, (0, 80)), (third, (0,))]
+    offers = tuple(SplitChoice(op, "batch", 4, cut, (80,)) for op, cut in choices)
+    problem = replace(problem, op_types=types, split_choices=offers)
+    split = split_problem(splittable(problem), [Split(op, "batch", 2, (0, 1)) for op, _ in choices], FREE)
+    of_first, of_second, of_third = split.parts
+    assert readers_of(split, read) == sorted([*of_first, *of_second]) and readers_of(split, again) == []
+    assert readers_of(split, other) == sorted(of_third), "it waits for something else"
+    assert readers_of(split, const) == [other]
+    large = replace(problem, edge_bytes=np.where(problem.edge_bytes == 40, 10**6, problem.edge_bytes))
+    split = split_problem(splittable(large), [Split(first, "batch", 2)], FREE)
+    assert readers_of(split, const) == sorted([other, *split.parts[0]])

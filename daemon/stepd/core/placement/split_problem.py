@@ -3,7 +3,8 @@
 A split op stays as the join of its parts: its readers, its colocation group and its resident bytes are untouched, so that
 `placement[op]` says where the parts are joined. Its parts are new ops; every input that the split cuts gets a new op that cuts it
 where it was made; an input that is not cut goes to every part whole. Where two split ops meet on one axis with equal parts, the
-join and the cut between them cancel and part k feeds part k. Equal `weights` are meant when a split names none. Part k waits for
+join and the cut between them cancel and part k feeds part k. Small constants are made where parts need them, and equal reads of a
+variable sent once. Equal `weights` are meant when a split names none. Part k waits for
 part k of what its op waits for, also through NoOps: gradients wait for groups of others. Terms of a sum that are added up on their
 way to the join get new ops for that, beside the parts. What nobody reads any more takes no time.
 
@@ -18,6 +19,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from stepd.core.errors import StrategyError
+from stepd.core.placement.split_inputs import equal_reads, is_at_hand
 from stepd.core.placement.split_sums import added_up
 from stepd.core.placement.split_tables import CUT, PART, WHOLE, Additions, Edges, edges_of, with_additions
 from stepd.core.prepared import Prepared, prepare
@@ -42,6 +44,8 @@ class Splittable:
     choices: dict[tuple[int, str], SplitChoice]
     inputs: dict[int, tuple[int, ...]]  # op with choices -> the data outputs that it reads, in the order of its edges
     edges: Edges
+    at_hand: frozenset[int]  # outputs that parts need not be sent: small constants, and what is computed before steps begin
+    sent_as: dict[int, int]  # reads of a variable -> the read of the same that parts are sent in its place
 
 
 @dataclass(frozen=True, eq=False)
@@ -69,7 +73,9 @@ def splittable(problem: Problem) -> Splittable:
         output = number[int(problem.edge_src[edge]), int(problem.edge_output[edge])]
         read[int(problem.edge_dst[edge])][output] = None
     inputs = {op: tuple(outputs) for op, outputs in read.items()}
-    return Splittable(problem, prepared, choices, inputs, edges_of(tables))
+    whole = sorted({output for outputs in inputs.values() for output in outputs})
+    at_hand = frozenset(output for output in whole if is_at_hand(problem, prepared, output))
+    return Splittable(problem, prepared, choices, inputs, edges_of(tables), at_hand, equal_reads(problem, prepared, whole))
 
 
 def split_problem(base: Splittable, splits: Sequence[Split], costs: SplitCosts) -> SplitProblem:
@@ -146,6 +152,7 @@ class _Draft:
         tables, op = self.base.prepared.tables, split.op
         choice = self.base.choices[op, split.axis]
         cut_bytes = dict(zip(self.base.inputs[op], choice.cut_bytes, strict=False))
+        sent: dict[int, None] = {}
         for edge in self._edges_into(op):
             o = int(self.base.edges.output[edge])
             self.added.dropped.append(edge)
@@ -159,7 +166,7 @@ class _Draft:
                 name, source = self.base.problem.op_names[op], self.base.problem.op_names[producer]
                 raise StrategyError(f"op {name!r} cannot be split on {split.axis!r}: {source!r} is not split into terms alike")
             if not cut_bytes.get(o, 0):
-                self.added.edges.extend((o, part) for part in self.parts[op])
+                sent |= {} if o in self.base.at_hand else {self.base.sent_as.get(o, o): None}
             elif cut_bytes[o] < 0 or self._cancels(producer, split):
                 self.cancelled[o] = self.cancelled.get(o, 0) + 1
                 index = int(self.base.prepared.output_index[o])
@@ -167,6 +174,7 @@ class _Draft:
                 self.added.edges.extend((self.part_output[source, index], part) for source, part in pairs)
             else:
                 self.added.edges.extend(zip(self._cut(o, cut_bytes[o], split), self.parts[op], strict=True))
+        self.added.edges.extend((o, part) for o in sent for part in self.parts[op])
 
     def _awaited(self, o: int, k: int, parts: int) -> set[int]:
         """The outputs that part `k` waits for in place of control output `o`."""
