@@ -22,7 +22,9 @@ def is_at_hand(problem: Problem, prepared: Prepared, output: int) -> bool:
 
 def equal_reads(problem: Problem, prepared: Prepared, outputs: Sequence[int]) -> dict[int, int]:
     """Of every read of a variable among `outputs`, the first by name of those that read and wait for the same."""
-    tables, first, found = prepared.tables, {}, {}
+    tables = prepared.tables
+    first: dict[tuple[int, ...], int] = {}
+    found: dict[int, int] = {}
     reads = [o for o in outputs if problem.op_types[tables.output_op[o]] == "ReadVariableOp"]
     for output in sorted(reads, key=lambda o: problem.op_names[tables.output_op[o]]):
         op = tables.output_op[output]
