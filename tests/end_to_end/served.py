@@ -4,12 +4,27 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import grpc
 
 from stepd.v1 import operator_pb2_grpc
+
+SECONDS = 150.0
+
+
+def eventually(what: str, check: Callable[[], Any], seen: Callable[[], str] = str) -> Any:
+    """What `check` returns once that is true: polls another process, which cannot notify us. `seen`: shown when it never is."""
+    end = time.monotonic() + SECONDS
+    while time.monotonic() < end:
+        value = check()
+        if value:
+            return value
+        time.sleep(0.05)
+    raise AssertionError(f"{what}: not within {SECONDS} s; {seen()}")
 
 
 class ServedDaemon:
@@ -28,6 +43,10 @@ class ServedDaemon:
             command += ["--set", setting]
         with (self._folder / "daemon.log").open("ab") as log:
             self._process = subprocess.Popen(command, stdout=log, stderr=log)
+
+    def eventually(self, what: str, check: Callable[[], Any]) -> Any:
+        """As `eventually`, with the end of the daemon's log."""
+        return eventually(what, check, lambda: (self._folder / "daemon.log").read_text()[-3000:])
 
     def kill(self) -> None:
         if self._process is not None:

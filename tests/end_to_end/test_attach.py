@@ -6,17 +6,14 @@ import json
 import os
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from served import ServedDaemon
+from served import SECONDS, ServedDaemon, eventually
 
 from stepd.v1 import operator_pb2, runtime_pb2
-
-SECONDS = 120.0
 
 # Trains until a file appears, at least 40 steps. A chain of small ops: on two devices in turn each of them waits for a transfer.
 TRAINING = """
@@ -43,17 +40,6 @@ with v1.Session(config=v1.ConfigProto(device_count={"CPU": 2})) as session:
         losses.append(session.run([loss, train], {x: data})[0].tobytes().hex())
 json.dump(losses, open(out, "w"))
 """
-
-
-def eventually(what: str, check: Callable[[], Any]) -> Any:
-    """Poll another process, which cannot notify us."""
-    end = time.monotonic() + SECONDS
-    while time.monotonic() < end:
-        value = check()
-        if value:
-            return value
-        time.sleep(0.05)
-    raise AssertionError(f"{what}: not within {SECONDS} s")
 
 
 class Daemon(ServedDaemon):

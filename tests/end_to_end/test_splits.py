@@ -6,19 +6,17 @@ import json
 import os
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from served import ServedDaemon
+from served import SECONDS, ServedDaemon
 
-from stepd.v1 import operator_pb2
+from stepd.v1 import operator_pb2, runtime_pb2
 
-SECONDS = 150.0
-
-# Trains until a file appears; when another does, from the start again. Written for one device; the batch is worth two.
+# Trains until a file appears; when another does, from the start again. The batch is worth two devices; written for one, or
+# ("apart") placed so badly by hand, neighbours on two devices in turn, that gathering them makes it much faster.
 TRAINING = """
 import json, os, sys
 import numpy as np
@@ -31,11 +29,14 @@ h = x
 for k in range(3):
     start = random.randn(h.shape[-1], 256) / 16
     h = tf.nn.relu(tf.matmul(h, v1.get_variable(f"w{k}", initializer=start, use_resource=True)), name=f"h{k}")
+    for j in range(6 if "apart" in sys.argv else 0):
+        with tf.device(f"/cpu:{j % 2}"):
+            h = tf.tanh(h)
 logits = tf.matmul(h, v1.get_variable("out", initializer=random.randn(256, 10) / 16, use_resource=True))
 loss = tf.reduce_mean(tf.nn.sparse_softmax_cross_entropy_with_logits(labels=y, logits=logits))
 train = v1.train.MomentumOptimizer(0.01, 0.9).minimize(loss)
 fed = {x: random.randn(2048, 64), y: random.randint(0, 10, 2048)}
-stop, out = sys.argv[1], sys.argv[2]
+stop, out = sys.argv[1:3]
 with v1.Session() as session:
     start = v1.global_variables_initializer()
 
@@ -66,16 +67,6 @@ class Daemon(ServedDaemon):
         last = [detail.last_switch for detail in got.detail if detail.HasField("last_switch")] if got else []
         return last[-1].splits_in_force if last and last[-1].ok else -1
 
-    def eventually(self, what: str, check: Callable[[], Any]) -> Any:
-        """Poll another process, which cannot notify us."""
-        end = time.monotonic() + SECONDS
-        while time.monotonic() < end:
-            value = check()
-            if value:
-                return value
-            time.sleep(0.05)
-        raise AssertionError(f"{what}: not within {SECONDS} s; {(self._folder / 'daemon.log').read_text()[-3000:]}")
-
     def planned(self, job: str) -> Any:
         """What the last switch put in force, once that is a planner's strategy with ops in parts; None before."""
         got = self.ask("GetJob", operator_pb2.GetJobRequest(job=job))
@@ -85,11 +76,15 @@ class Daemon(ServedDaemon):
                 return detail
         return None
 
-    def after_trial(self, job: str) -> str:
-        """The session's state; empty while something is tried or about to be."""
+    def trial(self, job: str, strategy: str) -> Any:
+        """What came of a strategy's trial; None before."""
+        got = self.ask("GetHistory", operator_pb2.GetHistoryRequest(job=job))
+        return next((trial for trial in got.trial if trial.strategy_id == strategy), None) if got else None
+
+    def state(self, job: str) -> str:
+        """The first session's."""
         got = self.ask("GetJob", operator_pb2.GetJobRequest(job=job))
-        states = [session.state for session in got.job.session] if got else []
-        return states[0] if states and states[0] not in ("PROPOSED", "SWITCHING", "VERIFYING") else ""
+        return next((session.state for session in got.job.session), "") if got else ""
 
     def show(self, job: str) -> str:
         """What `stepctl show` prints."""
@@ -105,23 +100,31 @@ def daemon(tmp_path: Path) -> Iterator[Daemon]:
 
 
 @pytest.fixture
-def train(daemon: Daemon, tmp_path: Path) -> Iterator[Training]:
-    made = Training(daemon, tmp_path)
-    yield made
-    made.process.kill()
-    made.process.wait()
+def train(daemon: Daemon, tmp_path: Path) -> Iterator[Callable[[str], Training]]:
+    """Starts the training process; it does not outlive the test."""
+    started: list[Training] = []
+
+    def start(how: str) -> Training:
+        started.append(Training(daemon, tmp_path, how))
+        return started[-1]
+
+    yield start
+    for training in started:
+        training.process.kill()
+        training.process.wait()
 
 
 class Training:
     """TRAINING on two local devices."""
 
-    def __init__(self, daemon: Daemon, folder: Path) -> None:
+    def __init__(self, daemon: Daemon, folder: Path, how: str) -> None:
         script, self._stop, self._out = folder / "train.py", folder / "stop", folder / "losses.json"
         script.write_text(TRAINING)
         environ = {key: value for key, value in os.environ.items() if not key.startswith("STEPD_")}
         environ |= {"TF_CPP_MIN_LOG_LEVEL": "3", "STEPD_SOCKET": str(daemon.socket), "STEPD_SPLITS": "1"}
+        environ["STEPD_USER_DEVICES"] = "override"
         command = [sys.executable, "-m", "stepd.hook.launcher", "--no-daemon", "--local-devices", "2", sys.executable, str(script)]
-        self.process = subprocess.Popen([*command, str(self._stop), str(self._out)], env=environ)
+        self.process = subprocess.Popen([*command, str(self._stop), str(self._out), how], env=environ)
 
     def trained_again(self) -> bool:
         """Whether the losses from the start, as of now, are written; asks for them."""
@@ -140,28 +143,30 @@ TWO_CORES = pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="two loc
 
 
 @TWO_CORES
-def test_a_replicated_program_is_seen_by_an_operator_and_goes_back(daemon: Daemon, request: pytest.FixtureRequest) -> None:
+def test_a_replicated_program_is_seen_by_an_operator_and_goes_back(daemon: Daemon, train: Callable[[str], Training]) -> None:
     daemon.start()
-    train: Training = request.getfixturevalue("train")
+    training = train("")
     job = daemon.eventually("the job runs", daemon.job)
     everything = operator_pb2.ActivateRequest(job=job, strategy_json=b'{"placement": {}, "replicate": true}', pin=True)
     daemon.eventually("it is accepted", lambda: daemon.ask("ActivateStrategy", everything))
     count = daemon.eventually("ops run in parts", lambda: max(0, daemon.splits(job)))
     assert count > 4 + 7, "the products, forward and backward, and what is between them"
     assert f"splits: {count}" in daemon.show(job)
-    daemon.eventually("losses under splits", train.trained_again)
+    daemon.eventually("losses under splits", training.trained_again)
     daemon.ask("RollBack", operator_pb2.RollbackRequest(job=job))
     daemon.eventually("no op runs in parts", lambda: daemon.splits(job) == 0)
-    before, under_splits = train.losses()
+    before, under_splits = training.losses()
     assert under_splits == pytest.approx(before, rel=1e-10)
 
 
 @TWO_CORES
-def test_a_planner_finds_data_parallelism_with_an_order(daemon: Daemon, request: pytest.FixtureRequest) -> None:
+def test_a_planner_finds_data_parallelism_with_an_order_and_the_guard_keeps_it(
+    daemon: Daemon, train: Callable[[str], Training]
+) -> None:
     daemon.start(
         "algorithm=replicate", "plan_seconds=1", "profile_steps=2", "planner_yields=false", "margin=0", "improve_seconds=3600"
     )
-    train: Training = request.getfixturevalue("train")
+    training = train("apart")
     job = daemon.eventually("the job runs", daemon.job)
     detail = daemon.eventually("the planner's strategy is in force", lambda: daemon.planned(job))
     strategy = detail.strategy
@@ -169,30 +174,17 @@ def test_a_planner_finds_data_parallelism_with_an_order(daemon: Daemon, request:
     assert len(products) >= 4 + 7 and all(len(set(split.device)) == 2 for split in products), "forward and backward"
     assert len(strategy.priority) == len(strategy.op) > 0, "a strategy with splits has an order"
 
-    # Whatever the trial says of it on this machine, an operator may keep it.
-    if daemon.eventually("its trial is over", lambda: daemon.after_trial(job)) != "COMMITTED":
-        keep = operator_pb2.ActivateRequest(job=job, strategy_json=document(strategy), pin=True)
-        daemon.eventually("it is asked for", lambda: daemon.ask("ActivateStrategy", keep))
-        daemon.eventually("it is kept", lambda: daemon.after_trial(job) == "COMMITTED")
+    # The guard itself keeps it: what was placed apart by hand sends every value to and fro.
+    trial = daemon.eventually("its trial is over", lambda: daemon.trial(job, strategy.id))
+    assert trial.outcome == runtime_pb2.Verdict.KEPT, trial.reason
+    assert 0 < trial.measured_seconds < trial.before_seconds
+    daemon.eventually("it is kept", lambda: daemon.state(job) == "COMMITTED")
     assert daemon.splits(job) == len(strategy.splits)
     shown = daemon.show(job)
     assert f"splits: {len(strategy.splits)}" in shown and "SPLIT" in shown and products[0].op in shown, shown
     assert "control: " in shown, "the order in force"
-    daemon.eventually("losses under splits", train.trained_again)
+    daemon.eventually("losses under splits", training.trained_again)
     daemon.ask("RollBack", operator_pb2.RollbackRequest(job=job))
     daemon.eventually("no op runs in parts", lambda: daemon.splits(job) == 0)
-    before, under_splits = train.losses()
+    before, under_splits = training.losses()
     assert under_splits == pytest.approx(before, rel=1e-10)
-
-
-def document(strategy: Any) -> bytes:
-    """A strategy as `stepctl activate` takes it."""
-    devices = list(strategy.devices)
-    placement = {op: devices[k] for op, k in zip(strategy.op, strategy.device, strict=True)}
-    splits = [
-        {"op": s.op, "axis": s.axis, "parts": s.parts, "devices": list(s.device), "weights": list(s.weight)}
-        for s in strategy.splits
-    ]
-    priority = dict(zip(strategy.op, strategy.priority, strict=True))
-    made = {"devices": devices, "placement": placement, "priority": priority, "order": "control", "splits": splits}
-    return json.dumps(made).encode()
