@@ -1,4 +1,5 @@
-"""Losses of every model of the split tests over many steps, plainly and replicated.
+"""Losses of every model of the split tests over many steps, plainly and replicated; and plainly with inputs that are one unit
+in the last place larger: what training itself makes of a rounding.
 
 python tests/benchmarks/split_equality.py [--steps 100] [--models lenet ...]
 """
@@ -22,17 +23,18 @@ def main() -> None:
     """Print one line a model and type."""
     parser = argparse.ArgumentParser(description="Losses with ops in parts against losses without.")
     parser.add_argument("--steps", type=int, default=100)
+    parser.add_argument("--types", nargs="+", default=["float64", "float32"], choices=["float64", "float32"])
     parser.add_argument("--models", nargs="+", default=sorted(MODELS), choices=sorted(MODELS))
     options = parser.parse_args()
     for model in options.models:
-        for dtype in (np.float64, np.float32):
+        for dtype in map(np.dtype, options.types):
             for late in (False, True):
                 data = Data(dtype, 6, late)
                 data.layers = 2
-                both = train_both(model, data, options.steps, replicated((1.0, 2.0)))
+                both = train_both(model, data, options.steps, replicated((1.0, 2.0)), nudge=True)
                 size = "late" if late else "static"
-                what = f"{model:10s} {dtype.__name__} {size:6s} {len(both.chosen):4d} ops in parts"
-                print(f"{what}, losses differ by {both.difference:.1e}", flush=True)
+                what = f"{model:10s} {dtype.name} {size:6s} {len(both.chosen):4d} ops in parts"
+                print(f"{what}, losses differ by {both.difference:.1e}, nudged by {both.chaos:.1e}", flush=True)
 
 
 if __name__ == "__main__":

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
+from copy import copy
 from dataclasses import dataclass
 from typing import Any
 
@@ -33,13 +34,22 @@ class Both:
     nodes: list[Any]
     plain: Any
     split: Any
+    nudged: Any  # plainly, with every number fed one unit in the last place larger; None: not asked for
 
     @property
     def difference(self) -> float:
         """The largest difference of two losses, relative to the plain one, or to a hundredth of the first where it is less: models
         that learn six examples by heart come down to a loss of exactly 0."""
+        return self._apart(self.split)
+
+    @property
+    def chaos(self) -> float:
+        """As `difference`, of the nudged losses: what training itself makes of the least difference."""
+        return self._apart(self.nudged)
+
+    def _apart(self, losses: Any) -> float:
         least = 0.01 * abs(self.plain[0])
-        return float(np.max(np.abs(self.plain - self.split) / np.maximum(np.abs(self.plain), least)))
+        return float(np.max(np.abs(self.plain - losses) / np.maximum(np.abs(self.plain), least)))
 
     def cuts(self) -> list[str]:
         """Ops whose outputs are cut."""
@@ -79,8 +89,8 @@ def replicated(weights: Sequence[float], into: tuple[int, ...] = ()) -> Picks:
     return pick
 
 
-def train_both(model: str, data: Data, steps: int, pick: Picks) -> Both:
-    """Losses of `steps` steps of a model of split_models, plainly and with what `pick` chooses split."""
+def train_both(model: str, data: Data, steps: int, pick: Picks, nudge: bool = False) -> Both:
+    """Losses of `steps` steps of a model of split_models, plainly and with what `pick` chooses split; and nudged if asked for."""
     with tf.Graph().as_default() as graph:
         loss, train = MODELS[model](data)
         start = tf.global_variables_initializer()
@@ -96,7 +106,15 @@ def train_both(model: str, data: Data, steps: int, pick: Picks) -> Both:
     rewritten.node.extend(made)
     names = loss.op.name, train.name, start.name, [op.name for op in data.before]
     runs = [_train(definition, names, mark, data, steps) for definition, mark in ((plain, ""), (rewritten, f"-{MARK}"))]
-    return Both(facts, chosen, refused, made, *runs)
+    nudged = _train(plain, names, "", _nudged(data), steps) if nudge else None
+    return Both(facts, chosen, refused, made, *runs, nudged)
+
+
+def _nudged(data: Data) -> Data:
+    """The same with every floating-point number one unit in the last place larger."""
+    other = copy(data)
+    other.arrays = {k: np.nextafter(v, v.dtype.type(np.inf)) if v.dtype.kind == "f" else v for k, v in data.arrays.items()}
+    return other
 
 
 def _train(definition: Any, names: tuple[str, str, str, list[str]], mark: str, data: Data, steps: int) -> Any:
