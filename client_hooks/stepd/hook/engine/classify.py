@@ -11,7 +11,7 @@ from typing import Any
 
 from tensorflow.core.framework import types_pb2
 
-from stepd.hook.engine import graphview, rules, sums
+from stepd.hook.engine import aliases, graphview, rules, sums
 from stepd.hook.engine.graphview import GraphView, Node
 
 
@@ -161,12 +161,14 @@ def _ref_chain_reason(view: GraphView, node: Node) -> str:
 
 
 def _groups(view: GraphView) -> tuple[tuple[str, ...], ...]:
-    """Sets of ops that share a device: by state that they hand on, and by what Grappler fuses.
+    """Sets of ops that share a device: by state and memory that they hand on, and by what Grappler fuses.
 
     The user's colocation (`_class`) is a wish like tf.device, and free like it: gradients write it on every op that they
     bring together, which would tie the branches of a block to one device.
     """
     union = graphview.Union()
+    for worker, given in aliases.late_workers(view):
+        union.join(given, worker)
     for node in view.nodes.values():
         for term in sums.first_terms(view, node):
             union.join(term, node.name)

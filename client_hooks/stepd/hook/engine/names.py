@@ -78,7 +78,7 @@ def repair_error(error: Any, aliases: dict[str, str], cluster: Any = None) -> No
         return
     text = message.decode(errors="replace") if isinstance(message, bytes) else message
     if cluster is not None:
-        text = cluster.plain_error_text(text)
+        text = _FROM_WORKER.sub(r"\1_retval_\2_0_0\3", cluster.plain_error_text(text))
     set_text(error, _SENT.sub(r"\1_retval_\2_0_0\3", user_text(one_error(text), aliases)))
 
 
@@ -117,8 +117,10 @@ def one_error(text: str) -> str:
 _SEVERAL = re.compile(r"\d+ root error\(s\) found\.\n")
 _NUMBERED = re.compile(r"^  \(\d+\) (?:[A-Z_]+|[A-Z][a-z][A-Za-z ]+): ", re.MULTILINE)
 _SUMMARY = re.compile(r"^\d+ successful operations\.\n\d+ derived errors ignored\.", re.MULTILINE)
-# An uninitialized reference variable that is fetched: the run's own end says so, or, from another device, what sends it there.
-_SENT = re.compile(r"(Attempting to use uninitialized value (\S+)\n\t \[\[\{\{node )\2/_\d+(\}\}\]\])")
+# An uninitialized reference variable that is fetched: the run's own end says so or, from elsewhere, what sends it.
+_FETCHED = r"(Attempting to use uninitialized value (\S+)\n\t \[\[\{\{node )\2%s(\}\}\]\])"
+_SENT = re.compile(_FETCHED % r"/_\d+")
+_FROM_WORKER = re.compile(_FETCHED % r"_S\d+")
 _RECEIVER = re.compile(r"\n\t \[\[[^\[\]]*/_\d+\]\]")
 
 

@@ -22,7 +22,7 @@ _WRITES = ("Assign", "ResourceApply", "ResourceScatter", "ResourceSparseApply", 
            "ResourceCountUpTo", "StridedSliceAssign", "ResourceStridedSliceAssign")  # fmt: skip
 _TESTS = frozenset({"VarIsInitializedOp", "IsVariableInitialized", "VariableShape", "DestroyResourceOp"})
 # What hands on the very memory of a reference variable: the read is whoever works on it.
-_HAND_ON = frozenset({"Identity", "RefIdentity", "Switch", "RefSwitch", "Merge", "RefMerge", "Enter", "RefEnter"})
+HAND_ON = frozenset({"Identity", "RefIdentity", "Switch", "RefSwitch", "Merge", "RefMerge", "Enter", "RefEnter"})
 _SMALL_BYTES = 1024
 # A read that waits for more than this is late anyway.
 SHORT_READ = 64
@@ -69,9 +69,9 @@ def _work(view: GraphView, step: Collection[str], name: str) -> Iterator[str]:
     while stack:
         op = stack.pop()
         readers = [n for n in view.consumers[op] if n in step and (op, -1) not in view.nodes[n].inputs]
-        if view.nodes[op].op not in _HAND_ON or not readers:
+        if view.nodes[op].op not in HAND_ON or not readers:
             yield op
-        for reader in readers if view.nodes[op].op in _HAND_ON else ():
+        for reader in readers if view.nodes[op].op in HAND_ON else ():
             if reader not in seen:
                 seen.add(reader)
                 stack.append(reader)

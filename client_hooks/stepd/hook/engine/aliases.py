@@ -1,0 +1,83 @@
+"""Who works on the memory of a reference variable after a write that the read did not wait for. Pure.
+
+`tf.identity(v)` under control dependencies on an assignment waits for it, but the read of `v` that it is given does not: plainly it
+sees what was written all the same, for both are the variable's memory. On another device it would get what was there before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from stepd.hook.engine import graphview, sums
+from stepd.hook.engine.graphview import GraphView
+from stepd.hook.engine.races import HAND_ON, is_write
+
+_REFERENCES = frozenset({"VariableV2", "Variable"})
+
+
+def late_workers(view: GraphView) -> Iterator[tuple[str, str]]:
+    """Pairs of ops that must share a device: such a worker with what it is given, and that with the variable."""
+    variables = [node.name for node in view.nodes.values() if node.op in _REFERENCES]
+    memory = {name: _memory(view, name) for name in variables}
+    writers = {name: [user for user in found if is_write(view.nodes[user].op)] for name, found in memory.items()}
+    bits = {writer: 1 << k for k, writer in enumerate(name for found in writers.values() for name in found)}
+    if not bits:
+        return
+    before = _writers_before(view, bits)
+    for variable, found in memory.items():
+        own = sum(bits[writer] for writer in writers[variable])
+        for given in found:
+            known = before[given] | bits.get(given, 0)
+            for worker in _takers(view, given):
+                if before[worker] & own & ~known:
+                    yield worker, given
+                    yield from _up(found, given)
+
+
+def _memory(view: GraphView, variable: str) -> dict[str, str]:
+    """Ops whose output is the variable's memory -> from which of them they have it; the variable itself -> ""."""
+    found = {variable: ""}
+    stack = [variable]
+    while stack:
+        name = stack.pop()
+        for user in _takers(view, name):
+            if user not in found and _hands_on(view, user, name):
+                found[user] = name
+                stack.append(user)
+    return found
+
+
+def _hands_on(view: GraphView, user: str, name: str) -> bool:
+    node = view.nodes[user]
+    if node.op in HAND_ON or node.op in sums.VIEWS:
+        return True
+    first = next((source for source, index in node.inputs if index >= 0), "")
+    return first == name and any(graphview.is_ref(dtype) for dtype in graphview.output_types(node.proto))
+
+
+def _takers(view: GraphView, name: str) -> Iterator[str]:
+    """Ops that are given a value of `name`."""
+    for user in dict.fromkeys(view.consumers[name]):
+        if any(source == name and index >= 0 for source, index in view.nodes[user].inputs):
+            yield user
+
+
+def _up(memory: Mapping[str, str], name: str) -> Iterator[tuple[str, str]]:
+    while memory[name]:
+        yield name, memory[name]
+        name = memory[name]
+
+
+def _writers_before(view: GraphView, bits: Mapping[str, int]) -> dict[str, int]:
+    """The writers that each op waits for, as bits. Nodes mostly come after what they need: few rounds are enough."""
+    before = dict.fromkeys(view.nodes, 0)
+    changed = True
+    while changed:
+        changed = False
+        for name, node in view.nodes.items():
+            found = before[name]
+            for source, _ in node.inputs:
+                found |= before[source] | bits.get(source, 0)
+            if found != before[name]:
+                before[name], changed = found, True
+    return before
