@@ -44,7 +44,7 @@ def _event(line: str) -> values.Event:
     fields = dict(pair.split("=", 1) for pair in pairs)
     if name == "Planned":
         proposals = tuple(_proposal(text) for text in fields.get("propose", "").split(",") if text)
-        return values.Planned(proposals, float(fields["error"]))
+        return values.Planned(proposals, float(fields["error"]), float(fields["error"]))
     if name == "OperatorActivated":
         return values.OperatorActivated(_proposal(fields["propose"]), fields.get("pin") == "yes")
     arguments = {key: _value(text) for key, text in fields.items()}

@@ -5,15 +5,16 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from stepd.hook.clock import SessionClock
+from stepd.hook.clock import WARM_UP_STEPS, SessionClock
 from stepd.hook.ports import RunRecord, StepKind
-from stepd.hook.sampling import FIRST_TRACE_RUN, FIRST_TRACES, HOUR, Budget, Sampler
+from stepd.hook.sampling import FIRST_TRACES, HOUR, Budget, Sampler
 
 TRAIN = StepKind("train", (), ("loss:0",), ())
 
 
-def run(clocks: SessionClock, seconds: float, traced: bool = False, error: str = "") -> RunRecord:
-    record = RunRecord(TRAIN, "", 0.0, seconds, traced, None, False, False, error, ())
+def run(clocks: SessionClock, seconds: float, traced: bool = False, error: str = "", strategy: str = "") -> RunRecord:
+    first = bool(strategy) and clocks.kinds[TRAIN.id].strategy_id != strategy
+    record = RunRecord(TRAIN, strategy, 0.0, seconds, traced, None, first, False, error, ())
     clocks.add(record)
     return record
 
@@ -41,7 +42,7 @@ def test_a_short_job_may_learn_at_once() -> None:
 def sampler(budget: Budget, mode: str = "auto") -> tuple[Sampler, SessionClock]:
     made, clocks = Sampler(budget, mode), SessionClock()
     made.listening = True
-    for _ in range(FIRST_TRACE_RUN + 5):
+    for _ in range(WARM_UP_STEPS + 6):
         run(clocks, 0.1)
     made.plan(clocks, 0.0)
     return made, clocks
@@ -98,3 +99,17 @@ def test_traced_runs_that_raise_end_tracing() -> None:
     made.request_all(clocks, 10)
     made.plan(clocks, 1000.0)
     assert not made.wants(clock)
+
+
+def test_the_first_steps_on_a_strategy_are_not_traced() -> None:
+    """They build executors and fill caches: what they show would be learned as the new placement's costs."""
+    made, clocks = sampler(Budget(0.01, 0.0))
+    clock = clocks.kinds["train"]
+    assert made.wants(clock)
+    wanted = clock.traces_wanted
+    made.traced(clock, run(clocks, 0.3, traced=True, strategy="new"))  # asked for before the switch fell on it
+    assert clock.traces_wanted == wanted
+    for _ in range(WARM_UP_STEPS):
+        assert not made.wants(clock)
+        run(clocks, 0.1, strategy="new")
+    assert made.wants(clock)

@@ -69,6 +69,11 @@ class KindClock:
         self.unreported.append((record.strategy_id, seconds))
         return True
 
+    @property
+    def warm(self) -> bool:
+        """Is the strategy that the latest run was on past its warm-up?"""
+        return self.runs > 0 and not self._warm_up
+
     def take_unreported(self) -> dict[str, list[float]]:
         """Seconds by strategy since the last call. The program's thread may append meanwhile: nothing is lost."""
         taken: dict[str, list[float]] = {}

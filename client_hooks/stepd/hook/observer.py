@@ -122,7 +122,7 @@ class Observer:
 
     def _traced(self, watch: SessionWatch, record: RunRecord) -> None:
         self._report.write("traced", watch.id, {"kind": record.kind.id, "strategy_id": record.strategy_id})
-        if record.metadata is None or self._channel is None:
+        if record.metadata is None or self._channel is None or record.switched or record.first_on_strategy:
             return
         profile = runtime_pb2.StepProfile(
             session_id=watch.id,

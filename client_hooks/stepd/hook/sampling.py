@@ -17,7 +17,6 @@ from stepd.hook.ports import RunRecord
 HOUR = 3600.0
 BURST_SHARE = 0.1
 FIRST_TRACES = 8  # of every kind, before the daemon asks for anything
-FIRST_TRACE_RUN = 3  # the first runs build executors and fill caches
 SECONDS_BETWEEN_TRACES = 60.0  # of one kind, once the first are done
 SHARE_THAT_MATTERS = 0.02
 TRACE_ERRORS_TOLERATED = 2
@@ -71,11 +70,13 @@ class Sampler:
             and self.listening
             and not self.paused
             and self._budget.left() > 0.0
-            and clock.runs >= FIRST_TRACE_RUN
+            and clock.warm  # the first runs on a strategy build executors and fill caches
         )
 
     def traced(self, clock: KindClock, record: RunRecord) -> None:
-        """Note what a traced run cost, and stop tracing where traced runs raise."""
+        """Note what a traced run cost, and stop tracing where traced runs raise. One that a switch fell on shows nothing of use."""
+        if record.switched or record.first_on_strategy:
+            return
         clock.traces_wanted = max(0, clock.traces_wanted - 1)
         if record.error:
             self._errors += 1

@@ -198,7 +198,7 @@ def _measured(state: State, event: Measured, now: float, settings: Settings) -> 
 def _planned(state: State, event: Planned, now: float, settings: Settings) -> Step:
     if state.phase is not Phase.PLANNING:
         return state, ()
-    margin = max(settings.margin, min(event.model_error, settings.max_margin))
+    margin = max(settings.margin, min(event.gain_error, settings.max_margin))
     state = replace(state, model_error=event.model_error)
     fresh = [p for p in event.proposals if p.id not in state.lost and p.id != state.in_force and not p.near_lost]
     best = min(fresh, key=lambda p: p.predicted_seconds, default=None)

@@ -34,7 +34,7 @@ class Outcome(str, enum.Enum):
 class Settings:
     """Thresholds (fractions) and times (seconds)."""
 
-    margin: float = 0.05  # least predicted gain that is worth a switch
+    margin: float = 0.03  # least predicted gain that is worth a switch
     max_margin: float = 0.25  # however wrong the model was, a gain beyond this is tried
     profile_steps: int = 5
     max_profiles: int = 20
@@ -44,7 +44,7 @@ class Settings:
     switch_seconds: float = 600.0
     cool_down_seconds: float = 15.0
     max_cool_down_seconds: float = 3600.0
-    improve_seconds: float = 30.0
+    improve_seconds: float = 5.0
     recheck_seconds: float = 600.0
     max_losses: int = 5
     drift: float = 0.2
@@ -139,11 +139,12 @@ class Measured:
 @dataclass(frozen=True)
 class Planned:
     """A planner answered. Predictions are calibrated; model_error is relative, of the model on what has
-    been measured.
+    been measured; gain_error: what of it counts for gains of the size that later rounds find.
     """
 
     proposals: tuple[Proposal, ...]
     model_error: float
+    gain_error: float = 0.0
 
 
 @dataclass(frozen=True)

@@ -24,6 +24,9 @@ from stepd.core.strategy import Split, Strategy
 
 LINK_FACTORS = (1.0, 0.5, 0.7, 1.4, 2.0, 2.8, 4.0)
 HANDLING_FACTORS = (1.0, 0.0, 0.5, 0.7, 1.4, 2.0)
+GAIN = 0.1
+"""Gains that are looked for once a good strategy is in force are of this size, relative."""
+
 CALIBRATED_ON = 4
 """Strategies that the link factor is chosen by, the newest."""
 
@@ -50,12 +53,14 @@ class Measured:
 class Calibration:
     """factor: measured over simulated, of what is in force. error: relative, of the model on the other measured strategies.
 
+    gain_error: the same at the size of GAIN: a miss on a strategy whose step time lies further off counts in proportion.
     link_factor: how much slower transfers act than they were measured alone; handling_factor: how much more time of the devices
     at their ends they take than assumed. Both chosen so that strategies that ran are predicted best.
     """
 
     factor: float
     error: float
+    gain_error: float
     link_factor: float
     handling_factor: float
     today_simulated_seconds: float
@@ -64,13 +69,15 @@ class Calibration:
 def calibrate(assembled: Assembled, measured: Sequence[Measured]) -> tuple[Assembled, Calibration]:
     """Simulate what ran, compare with what was measured, and slow the links down (or up) so that both agree best.
 
-    Without a measurement: factor 1, error 0. A strategy that fits neither graph nor devices any more is passed over.
+    Without a measurement: factor 1, error 0. The links are left alone while what is in force is the only one that uses them: a
+    miss could be explained by many things then, such as a machine that got slower since. A strategy that fits neither graph nor
+    devices any more is passed over.
     """
     ran = [known for known in measured if known.seconds > 0]
     others = [known for known in ran if not known.in_force][-CALIBRATED_ON:]
     used = [*others, *(known for known in ran if known.in_force)]
     best = _trial(assembled, used, 1.0, 1.0)
-    if not others:
+    if not any(_crosses(best[1], known) for known in others):
         return best[1], best[2]
     if any(link.handling_seconds > 0 for link in assembled.problem.links):
         trials = (_trial(assembled, used, 1.0, factor) for factor in HANDLING_FACTORS[1:])
@@ -86,7 +93,7 @@ def _trial(
     """(how badly it explains what was measured, the scaled problem, its calibration)."""
     scaled = _with_links(assembled, link_factor, handling_factor)
     calibration = _compare(scaled, measured, link_factor, handling_factor)
-    # A little preference for the links as they are: one strategy alone could be explained by many things.
+    # A little preference for the links as they are.
     loss = calibration.error + 0.02 * abs(math.log(link_factor)) + 0.02 * abs(math.log2(max(handling_factor, 0.25)))
     return loss, scaled, calibration
 
@@ -103,8 +110,17 @@ def _compare(assembled: Assembled, measured: Sequence[Measured], link_factor: fl
             continue
     now = next(((k.seconds, seconds) for k, seconds in simulated if k.in_force and seconds > 0), None)
     factor = now[0] / now[1] if now else 1.0
-    misses = [abs(seconds * factor / k.seconds - 1.0) for k, seconds in simulated if not k.in_force]
-    return Calibration(factor, float(np.mean(misses)) if misses else 0.0, link_factor, handling_factor, now[1] if now else 0.0)
+    others = [(known.seconds, seconds * factor / known.seconds - 1.0) for known, seconds in simulated if not known.in_force]
+    misses = [abs(miss) for _, miss in others]
+    doubts = [abs(miss) * GAIN / max(abs(math.log(seconds / now[0])), GAIN) for seconds, miss in others] if now else misses
+    error, gain_error = (float(np.mean(values)) if values else 0.0 for values in (misses, doubts))
+    return Calibration(factor, error, gain_error, link_factor, handling_factor, now[1] if now else 0.0)
+
+
+def _crosses(assembled: Assembled, known: Measured) -> bool:
+    """Does this strategy send anything from device to device?"""
+    placement, _ = columns(assembled.problem, assembled.today, natural_priority(assembled.problem), known)
+    return bool(known.splits) or bool((placement[assembled.problem.edge_src] != placement[assembled.problem.edge_dst]).any())
 
 
 def _step_seconds(problem: Problem, placement: Index, priority: Index, known: Measured) -> float:

@@ -174,7 +174,7 @@ class Controller:
                     near_lost=bool(candidate["near_lost"]),
                 )
             )
-        return Planned(tuple(proposals), float(result.problem["model_error"]))
+        return Planned(tuple(proposals), float(result.problem["model_error"]), float(result.problem["gain_error"]))
 
     async def run(self, alive: Callable[[], None]) -> None:
         """Tick for ever; `alive` feeds the watchdog after each full turn."""

@@ -87,6 +87,7 @@ def answer(request: Any, out: BinaryIO) -> None:
                 "seconds": problem.seconds,
                 "pinned": np.isfinite(problem.seconds).sum(axis=1) == 1,
                 "model_error": calibration.error,
+                "gain_error": calibration.gain_error,
                 "factor": calibration.factor,
                 "today_simulated_seconds": calibration.today_simulated_seconds,
             },

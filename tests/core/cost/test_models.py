@@ -11,6 +11,7 @@ from stepd.core.cost.communication import OTHER_TASK, LinkCost, fit_line, prior
 from stepd.core.cost.computation import ComputationModel, estimate_seconds
 from stepd.core.cost.models import CostModels
 from stepd.core.cost.observation import DeviceObservation, StepObservation, Transfer, share_overlaps
+from stepd.core.cost.pooling import pool
 from stepd.core.cost.sizes import SizeModel
 from stepd.core.cost.window import WIDTH, WindowTable
 from stepd.daemon import codec
@@ -28,11 +29,11 @@ def seen(device: str, batch: int = 32, **seconds: float) -> StepObservation:
 @given(st.lists(st.lists(st.floats(0, 10), min_size=3, max_size=3), min_size=1, max_size=3 * WIDTH))
 def test_window_is_the_median_of_the_last_samples(samples) -> None:
     table = WindowTable()
-    for row in samples:
-        table.observe(["a", "b", "c"], np.array(row))
+    for step, row in enumerate(samples):
+        table.observe(["a", "b", "c"], np.array(row), step)
     last = np.array(samples[-WIDTH:], dtype=np.float32)
     assert table.medians() == pytest.approx(np.median(last, axis=0), rel=1e-6)
-    assert table.deviations() == pytest.approx(np.median(np.abs(last - np.median(last, axis=0)), axis=0), abs=1e-6)
+    assert sorted(table.steps[0][table.steps[0] >= 0]) == list(range(len(samples)))[-WIDTH:]
     assert list(table.counts) == [len(samples)] * 3
 
 
@@ -91,16 +92,48 @@ def test_sizes_all_alike_leave_the_slope_to_the_prior() -> None:
 def test_same_op_on_the_same_type_of_device_scaled_by_what_both_ran() -> None:
     """CPU 1 is twice as slow on what both ran, so also on what it never ran."""
     model = ComputationModel()
-    model.observe(seen(CPU_0, a=1.0, b=3.0, c=5.0).devices[0], 32)
-    model.observe(seen(CPU_1, a=2.0, b=6.0).devices[0], 32)
+    model.observe(seen(CPU_0, a=1.0, b=3.0, c=5.0).devices[0], 32, 0)
+    model.observe(seen(CPU_1, a=2.0, b=6.0).devices[0], 32, 0)
     seconds = estimate_seconds(model, ["a", "b", "c", "never"], ["T"] * 4, [(CPU_0, "CPU"), (CPU_1, "CPU")], 32)
     assert seconds.tolist() == [[1, 2], [3, 6], [5, 10], [0, 0]]
 
 
+def test_an_op_that_moved_away_keeps_up_with_the_pace_of_the_device_it_left() -> None:
+    """Device 0 works a quarter slower since device 1 works too: what moved to device 1 must not seem faster on device 0."""
+    rng = np.random.default_rng(3)
+    true = {f"op{k}": seconds for k, seconds in enumerate(rng.uniform(1e-3, 9e-3, 40))}
+    stays, moves = list(true)[:20], list(true)[20:]
+    models = CostModels()
+
+    def step(device: str, ops: list[str], pace: float) -> DeviceObservation:
+        return DeviceObservation(device, tuple(ops), np.array([true[op] * pace * rng.uniform(0.95, 1.05) for op in ops]))
+
+    for _ in range(8):
+        models.observe(StepObservation((step(CPU_0, [*stays, *moves], 1.0),), batch=32))
+    for _ in range(5):
+        models.observe(StepObservation((step(CPU_0, stays, 1.25), step(CPU_1, moves, 1.25)), batch=32))
+    seconds = estimate_seconds(models.computation, list(true), ["T"] * 40, [(CPU_0, "CPU"), (CPU_1, "CPU")], 32)
+    assert seconds / np.array(list(true.values()))[:, None] == pytest.approx(1.25, rel=0.08)
+    assert abs(np.log(seconds[:, 0].sum() / seconds[:, 1].sum())) < 0.04
+
+
+def test_like_devices_share_what_they_measured_as_far_as_they_are_alike() -> None:
+    """Noise is averaged over like devices; a difference that is real stays."""
+    rng = np.random.default_rng(5)
+    true = rng.uniform(1.0, 9.0, 200)
+    alike = true[:, None] * rng.normal(1.0, 0.1, (200, 2))
+    pooled = pool(alike, np.ones((200, 2)), 0.1, ["GPU", "GPU"])
+    assert np.abs(pooled / true[:, None] - 1.0).mean() < 0.8 * np.abs(alike / true[:, None] - 1.0).mean()
+    own = np.where(np.arange(200) % 2, 1.0, 3.0)  # device 1 is three times slower on every other op
+    unlike = np.column_stack([true, true * own]) * rng.normal(1.0, 0.02, (200, 2))
+    assert pool(unlike, np.full((200, 2), 16.0), 0.02, ["GPU", "GPU"])[:, 1] == pytest.approx(true * own, rel=0.1)
+    assert pool(alike, np.ones((200, 2)), 0.1, ["GPU", "CPU"]) == pytest.approx(alike)
+
+
 def test_other_type_of_device_by_the_ratio_of_the_op_type() -> None:
     model = ComputationModel()
-    model.observe(seen(CPU_0, conv1=10.0, conv2=20.0, add1=1.0, add2=3.0, other=4.0).devices[0], 32)
-    model.observe(seen(GPU_0, conv1=1.0, add1=0.5).devices[0], 32)
+    model.observe(seen(CPU_0, conv1=10.0, conv2=20.0, add1=1.0, add2=3.0, other=4.0).devices[0], 32, 0)
+    model.observe(seen(GPU_0, conv1=1.0, add1=0.5).devices[0], 32, 0)
     devices = [(CPU_0, "CPU"), (GPU_0, "GPU"), (GPU_1, "GPU")]
     ops, types = ["conv1", "conv2", "add1", "add2", "other"], ["Conv", "Conv", "Add", "Add", "Other"]
     seconds = estimate_seconds(model, ops, types, devices, 32)
@@ -113,13 +146,13 @@ def test_other_type_of_device_by_the_ratio_of_the_op_type() -> None:
 def test_batch_sizes_not_run_lie_on_the_line(fixed, each, batch) -> None:
     model = ComputationModel()
     for size in (16, 32, 128):
-        model.observe(seen(CPU_0, size, op=fixed + each * size).devices[0], size)
+        model.observe(seen(CPU_0, size, op=fixed + each * size).devices[0], size, 0)
     assert model.at_batch(CPU_0, batch)["op"] == pytest.approx(fixed + each * batch, rel=1e-3)
 
 
 def test_one_batch_size_scales_what_is_beyond_the_least_op() -> None:
     model = ComputationModel()
-    model.observe(seen(CPU_0, 32, tiny=1e-5, op=1e-5 + 32e-4).devices[0], 32)
+    model.observe(seen(CPU_0, 32, tiny=1e-5, op=1e-5 + 32e-4).devices[0], 32, 0)
     assert model.at_batch(CPU_0, 64) == pytest.approx({"tiny": 1e-5, "op": 1e-5 + 64e-4})
 
 

@@ -14,7 +14,9 @@ import numpy as np
 import numpy.typing as npt
 
 from stepd.core.cost.observation import DeviceObservation
-from stepd.core.cost.window import WindowTable
+from stepd.core.cost.pace import at_present_pace
+from stepd.core.cost.pooling import pool
+from stepd.core.cost.window import WIDTH, WindowTable
 from stepd.core.problem import Float
 
 MAX_BATCHES = 8
@@ -24,19 +26,24 @@ PRIOR_SPEED = {"CPU": 1.0, "GPU": 20.0, "TPU": 40.0}
 """Relative speed by device type when no op ran on both types; only steers the first exploration."""
 
 
+NOISE = 0.1
+"""Relative standard deviation of an op's time that is assumed before any was seen."""
+
+
 class ComputationModel:
     """Windows of op times by (device, batch size)."""
 
     def __init__(self) -> None:
         self._tables: dict[tuple[str, int], WindowTable] = {}
 
-    def observe(self, seen: DeviceObservation, batch: int) -> None:
+    def observe(self, seen: DeviceObservation, batch: int, step: int) -> None:
+        """Learn what a device showed in step `step` (they count upwards)."""
         if not seen.ops:
             return
         key = (seen.device, batch)
         table = self._tables.pop(key, None) or WindowTable()
         self._tables[key] = table  # moved to the end: most recently seen
-        table.observe(seen.ops, seen.seconds)
+        table.observe(seen.ops, seen.seconds, step)
         mine = [other for other in self._tables if other[0] == seen.device]
         for stale in mine[: len(mine) - MAX_BATCHES]:
             del self._tables[stale]
@@ -49,19 +56,24 @@ class ComputationModel:
         """Ops that ran somewhere."""
         return {name for table in self._tables.values() for name in table.names}
 
-    def measured(self, device: str, batch: int) -> dict[str, float]:
-        """Median seconds of each op on a device at exactly this batch size."""
+    def samples(self, device: str, batch: int) -> dict[str, int]:
+        """How many samples at exactly this batch size each op's time rests on."""
         table = self._tables.get((device, batch))
-        return table.as_mapping() if table else {}
+        return dict(zip(table.names, np.minimum(table.counts, WIDTH).tolist(), strict=True)) if table else {}
+
+    def noise(self, batch: int) -> float:
+        """Relative standard deviation of one sample at this batch size, the median over devices; NOISE where nothing was seen."""
+        seen = [at_present_pace(table.values, table.steps)[1] for (_, size), table in self._tables.items() if size == batch]
+        return float(np.median(seen)) if seen else NOISE
 
     def at_batch(self, device: str, batch: int) -> dict[str, float]:
-        """Seconds of each op on a device at a batch size: measured, else by regression of time on batch
+        """Seconds of each op on a device, at its present pace, at a batch size: measured, else by regression of time on batch
         size.
 
         With one other batch size known, an op's time beyond the smallest of its device is taken as
         proportional to the batch.
         """
-        known = {size: table.as_mapping() for (name, size), table in self._tables.items() if name == device}
+        known = {size: _present(table) for (name, size), table in self._tables.items() if name == device}
         result: dict[str, float] = dict(known.get(batch, {}))
         others = {size: times for size, times in known.items() if size != batch}
         missing = {op for times in others.values() for op in times} - set(result)
@@ -86,6 +98,11 @@ class ComputationModel:
         for part in state:
             model._tables[str(part["device"]), int(part["batch"])] = WindowTable.from_state(part)
         return model
+
+
+def _present(table: WindowTable) -> dict[str, float]:
+    seconds, _ = at_present_pace(table.values, table.steps)
+    return dict(zip(table.names, seconds.tolist(), strict=True))
 
 
 def _extrapolate(points: Sequence[tuple[int, float]], batch: int, floor: float) -> float:
@@ -113,24 +130,22 @@ def estimate_seconds(
 ) -> Float:
     """Seconds of every op on every device, float64 [n, d]; `devices` are (name, type).
 
-    Measured there; else the same op on devices of the same type, times the two devices' speed ratio; else
-    on devices of another type, times the ratio of that op type between the device types, or of the devices
-    as a whole, or PRIOR_SPEED. An op that ran nowhere costs 0: the runtime optimised it away.
+    Measured there and on devices of the same type (times the two devices' speed ratio), whatever of these is known, each as far
+    as it can be trusted (`pooling`); else on devices of another type, times the ratio of that op type between the device types, or
+    of the devices as a whole, or PRIOR_SPEED. An op that ran nowhere costs 0: the runtime optimised it away.
     """
     known = {name: model.at_batch(name, batch) for name, _ in devices}
+    samples = {name: model.samples(name, batch) for name, _ in devices}
     columns = np.full((len(ops), len(devices)), np.nan)
+    counts = np.ones((len(ops), len(devices)))
     for j, (name, _) in enumerate(devices):
         columns[:, j] = [known[name].get(op, np.nan) for op in ops]
+        counts[:, j] = [samples[name].get(op, 1) for op in ops]
     kinds = [kind for _, kind in devices]
     op_types = np.asarray(types)
-    result = columns.copy()
-    # Like devices first; then unlike ones that ran some of the same ops; then what that gave for like devices; then the prior.
-    for alike, source, measured_ratio in (
-        (True, columns, False),
-        (False, columns, True),
-        (True, result, False),
-        (False, columns, False),
-    ):
+    result = pool(columns, counts, model.noise(batch), kinds)
+    # Beyond like devices: unlike ones that ran some of the same ops; then what that gave for like devices; then the prior.
+    for alike, source, measured_ratio in ((False, columns, True), (True, result, False), (False, columns, False)):
         for j, kind in enumerate(kinds):
             for k, other in enumerate(kinds):
                 if k == j or (kind == other) != alike or (measured_ratio and not _both(columns, j, k).any()):

@@ -15,7 +15,7 @@ from stepd.core.cost.computation import ComputationModel
 from stepd.core.cost.observation import StepObservation
 from stepd.core.cost.sizes import SizeModel
 
-STATE_VERSION = 1
+STATE_VERSION = 2
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,7 @@ class CostModels:
     def observe(self, step: StepObservation) -> None:
         """Learn from one profiled step."""
         for seen in step.devices:
-            self.computation.observe(seen, step.batch)
+            self.computation.observe(seen, step.batch, self.steps)
         for transfer in step.transfers:
             self.communication.observe(transfer.src, transfer.dst, transfer.bytes, transfer.seconds)
         slots = {f"{op}:{slot}": size for op, by_slot in step.output_bytes.items() for slot, size in by_slot.items()}
