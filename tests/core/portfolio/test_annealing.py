@@ -1,4 +1,4 @@
-"""Annealing chains that do not look at memory at every move: what they call best fits all the same."""
+"""Annealing chains that do not look at memory at every move: what they call best fits all the same; and chains that make it fit."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import numpy as np
 from stepd.core.placement.rng import new_rng
 from stepd.core.portfolio.annealing import ROOMY, Walk, anneal
 from stepd.core.portfolio.labels import labellings
+from stepd.core.portfolio.local_search import LocalSearch
 from stepd.core.portfolio.moves import DRAWN
 from stepd.core.portfolio.points import evaluate
 from stepd.core.portfolio.pool import Candidate, Pool
@@ -47,9 +48,27 @@ def test_a_chain_that_begins_with_room_ends_with_what_fits(lab):
     units = make_units(pool.prepared, labellings(problem))
     arms = len(units.level_pointer) - 1 + DRAWN
     for seed in range(4):
-        walk = Walk(400, 0.02, 0.0, np.arange(1, arms + 1) / arms)
+        walk = Walk(400, 0.02, 0.0, np.arange(1, arms + 1) / arms, 0.3 * (seed % 2))
         allowed, rng = pool.prepared.group_seconds, new_rng(seed)
         best = anneal(tables, units, allowed, start.point, start.weight, pool.tail, pool.penalty, True, walk, rng).best
         step = simulate_placement(problem, best.placement, best.priority)
         assert step.feasible
         assert step.step_seconds == best.seconds == best.cost < start.point.cost
+
+
+def test_a_shorter_step_that_does_not_fit_is_made_to_fit(lab):
+    problem = three_chains(lab)
+    pool = Pool(problem)
+    chain = np.repeat(np.arange(3), 2 * LENGTH).astype(np.int32)
+    slow, tempting = np.minimum(chain, 1) + 1, np.zeros_like(chain)
+    pool.try_all([Candidate("no fast device", slow.astype(np.int32)), Candidate("all on the fast one", tempting)])
+    assert pool.best.origin == "no fast device"
+    assert [entry.origin for entry in pool.tempting()] == ["all on the fast one"]
+    search = LocalSearch(pool, make_units(pool.prepared, labellings(problem)), 0, map)
+    for _ in range(2):
+        search.round(0.0)
+    made_fit = next(entry for entry in pool.entries if entry.origin == "all on the fast one")
+    step = simulate_placement(problem, made_fit.point.placement, made_fit.point.priority)
+    assert step.feasible
+    assert step.step_seconds == made_fit.point.cost
+    assert pool.tempting() == []

@@ -1,8 +1,9 @@
 """Local search on the simulator: simulated annealing over where sets of ops run and in which order, as one kernel.
 
 A step is simulated only as far as it can still be accepted: the longest way to its end that an op has in this placement, transfers
-included, says early when it cannot. Memory is looked at only for new best points where the chain starts far from filling it. Which
-moves were worth their while is counted, for the caller to draw more of those.
+included, says early when it cannot. Memory is looked at only for new best points where the chain starts far from filling it. Most
+moves do not change how long the step takes; of those, chains that are told to prefer the ones that keep links free for later moves.
+Which moves were worth their while is counted, for the caller to draw more of those.
 """
 
 from __future__ import annotations
@@ -31,12 +32,14 @@ class Walk(NamedTuple):
     """How a chain goes. heat: the temperature at first, as a share of the cost; it falls a hundredfold.
 
     shifts: share of the moves that change the order. shares: float64 [arms], cumulated, how often each arm is drawn.
+    traffic: what the mean seconds that a link is taken count beside the cost where a move is accepted or not.
     """
 
     steps: int
     heat: float
     shifts: float
     shares: Float
+    traffic: float
 
 
 class Found(NamedTuple):
@@ -77,10 +80,12 @@ def anneal(
     run_step(tables, state, placement, priority, way_now, np.inf, track)
     look(tables, state, placement, np.argsort(state.start, kind="mergesort"), sight)
     exact = track and not _roomy(tables, state)
+    sent_to = np.full(len(tables.memory), -1, dtype=np.int32)
+    beside = beside_now = walk.traffic * _link_seconds(tables, placement, sent_to) if walk.traffic > 0.0 else 0.0
     accepted = 0
     for step in range(walk.steps):
         temperature = cost * walk.heat * 0.01 ** (step / walk.steps)
-        limit = cost - temperature * np.log(max(1e-12, uniform(rng)))
+        limit = cost + beside_now - temperature * np.log(max(1e-12, uniform(rng)))
         shifted = uniform(rng) < walk.shifts
         arm = min(len(walk.shares) - 1, int(np.searchsorted(walk.shares, uniform(rng), side="right")))
         if shifted:
@@ -90,12 +95,16 @@ def anneal(
         if changed == 0:
             continue
         way[:] = way_now
+        beside = beside_now
         if not shifted:
             tried[arm] += 1.0
+            if walk.traffic > 0.0:
+                beside = walk.traffic * _link_seconds(tables, placement, sent_to)
             if ranked:
                 upward_ranks(tables, placement, 1.0, way)
         order = priority
         found, seconds, overflow = np.inf, np.inf, 0.0
+        limit = max(limit - beside, best.cost)  # a new best is taken whatever it sends
         if way.max() <= limit:
             if ranked:
                 keys[:] = way
@@ -122,6 +131,7 @@ def anneal(
                 look(tables, state, placement, np.argsort(state.start, kind="mergesort"), sight)
             sight.busy[:] = state.busy
             way_now[:] = way
+            beside_now = beside
         elif shifted:
             for k in range(changed - 1, -1, -1):
                 bias[changes.op[k]] = changes.bias[k]
@@ -129,6 +139,23 @@ def anneal(
             for k in range(changed - 1, -1, -1):
                 placement[changes.op[k]] = changes.device[k]
     return Found(best, tried, gained)
+
+
+@inlined
+def _link_seconds(tables: Tables, placement: Index, sent_to: Index) -> float:
+    """Seconds that transfers take of a link, on average over the links. `sent_to` [d] is scratch."""
+    d = len(sent_to)
+    sent_to[:] = -1
+    total = 0.0
+    for output in range(len(tables.output_op)):
+        home = placement[tables.output_op[output]]
+        for k in range(tables.reader_pointer[output], tables.reader_pointer[output + 1]):
+            there = placement[tables.reader[k]]
+            if there != home and sent_to[there] != output:
+                sent_to[there] = output
+                links = tables.route_pointer[home * d + there + 1] - tables.route_pointer[home * d + there]
+                total += links * (tables.latency[home, there] + tables.output_bytes[output] / tables.bandwidth[home, there])
+    return total / max(1, tables.n_links)
 
 
 @inlined

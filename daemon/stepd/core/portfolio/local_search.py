@@ -14,7 +14,7 @@ from stepd.core.placement.registry import RunAll
 from stepd.core.placement.rng import new_rng
 from stepd.core.portfolio.annealing import Found, Walk, anneal
 from stepd.core.portfolio.moves import DRAWN, Units
-from stepd.core.portfolio.points import evaluate
+from stepd.core.portfolio.points import evaluate, penalised
 from stepd.core.portfolio.pool import Entry, Pool
 from stepd.core.problem import Float
 
@@ -31,6 +31,12 @@ ONE_ORIGIN_FROM = 0.85
 NEAR = 1.25
 """How much longer the steps of other origins may be than the best one's to be worth searching from."""
 HEATS = (0.02, 0.006, 0.002, 0.0006)
+TRAFFIC = (0.3, 0.1)
+"""What a mean second of link time counts beside a second of the step, by turns."""
+REPAIRS = 6
+"""Chains that try to make a point fit before it is given up."""
+SOFT = 0.3
+"""Penalty of such chains where memory does not suffice, as a share of the step: little enough not to spoil the step first."""
 EVEN = 0.5
 """Share of the moves that is drawn evenly, whatever paid so far."""
 FORGET = 0.7
@@ -54,15 +60,23 @@ class LocalSearch:
     def __post_init__(self) -> None:
         arms = len(self.units.level_pointer) - 1 + DRAWN
         self.tried, self.gained = np.zeros(arms), np.zeros(arms)
+        self.repairs: dict[str, int] = {}
 
     def round(self, used: float) -> None:
         """One round; used: share of the budget that is gone, 0..1."""
         tables = self.pool.prepared.tables
         steps = int(min(5_000, max(6, MOVES // (len(tables.reader) + len(tables.group)))))
         shares = self._shares()
-        tasks = [(entry, steps, shares, k) for k, entry in enumerate(self._parents(used))]
-        for entry, found in self.run_all(self._chain, tasks):
-            self.pool.add(Entry(found.best, entry.weight, entry.origin))
+        tasks = [(entry, steps, shares, k, self.pool.penalty) for k, entry in enumerate(self._parents(used))]
+        unfit = next((entry for entry in self.pool.tempting() if self.repairs.get(entry.origin, 0) < REPAIRS), None)
+        if unfit is not None:
+            self.repairs[unfit.origin] = self.repairs.get(unfit.origin, 0) + 1
+            tasks[0] = unfit, steps, shares, 0, SOFT * unfit.point.seconds
+        for (parent, *_), (entry, found) in zip(tasks, self.run_all(self._chain, tasks), strict=True):
+            cost = penalised(found.best.seconds, found.best.overflow, self.pool.penalty)
+            if parent is unfit:
+                self.pool.unfit.remove(unfit)  # what fits no better now is added again
+            self.pool.add(Entry(found.best._replace(cost=cost), entry.weight, entry.origin))
             self.tried += found.tried
             self.gained += found.gained
         self.tried *= FORGET
@@ -86,23 +100,24 @@ class LocalSearch:
         cumulated: Float = np.cumsum(shares)
         return cumulated
 
-    def _chain(self, task: tuple[Entry, int, Float, int]) -> tuple[Entry, Found]:
-        """One annealing chain: (where it starts, moves, shares of the arms, its number in the round)."""
-        entry, steps, shares, chain = task
+    def _chain(self, task: tuple[Entry, int, Float, int, float]) -> tuple[Entry, Found]:
+        """One annealing chain: (where it starts, moves, shares of the arms, its number in the round, the penalty)."""
+        entry, steps, shares, chain, penalty = task
         if chain == CHAINS - 1 and self.free_order:
             entry = self._ranked(entry)
         heat = min(1.0, steps / 500) * HEATS[(chain + self.rounds) % len(HEATS)]
+        traffic = TRAFFIC[(chain + self.rounds) % len(TRAFFIC)]
         pool = self.pool
         found = anneal(
             pool.prepared.tables,
             self.units,
             pool.prepared.group_seconds,
-            entry.point,
+            entry.point._replace(cost=penalised(entry.point.seconds, entry.point.overflow, penalty)),
             entry.weight,
             pool.tail,
-            pool.penalty,
+            penalty,
             pool.track,
-            Walk(steps, heat, SHIFTS if self.free_order else 0.0, shares),
+            Walk(steps, heat, SHIFTS if self.free_order else 0.0, shares, traffic),
             new_rng(self.seed * 1_000_003 + self.rounds * CHAINS + chain + 1),
         )
         return entry, found

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from stepd.core.compiled import inlined, kernel
+from stepd.core.compiled import inlined, kernel, lean
 from stepd.core.prepared import Tables
 from stepd.core.problem import Float, Index
 from stepd.core.simulation_kernel import run_step
@@ -90,7 +90,7 @@ def overflow_of(tables: Tables, state: State) -> float:
     return missing
 
 
-@inlined
+@lean
 def penalised(seconds: float, overflow: float, penalty: float) -> float:
     """Seconds of a step, `penalty` seconds and more where memory does not suffice."""
     return seconds + (penalty * (1.0 + 10.0 * overflow) if overflow > 0.0 else 0.0)

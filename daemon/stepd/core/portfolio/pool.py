@@ -14,6 +14,10 @@ from stepd.core.problem import Float, Index, Problem
 
 WEIGHTS = (1.0, 0.0, 2.5)
 """How much transfers count in the upward ranks that are tried for each placement."""
+UNFIT = 6
+"""Points without enough memory that are kept although others have enough."""
+TEMPTING = 0.98
+"""How long their steps may be, as a share of the best step that fits, to be worth making fit."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -46,6 +50,7 @@ class Pool:
     order: Index | None = None
     size: int = 24
     entries: list[Entry] = field(default_factory=list)
+    unfit: list[Entry] = field(default_factory=list)  # the shortest steps for which memory does not suffice, one of an origin
 
     def __post_init__(self) -> None:
         self.prepared: Prepared = prepare(self.problem)
@@ -117,6 +122,10 @@ class Pool:
         """Keep `entry` when it is the best of its origin and among the best of all."""
         if not np.isfinite(entry.point.seconds):
             return
+        if entry.point.overflow > 0.0:
+            others = [other for other in self.unfit if other.origin != entry.origin or other.point.seconds < entry.point.seconds]
+            if all(other.origin != entry.origin for other in others):
+                self.unfit = sorted([*others, entry], key=lambda other: other.point.seconds)[:UNFIT]
 
         def alike(other: Entry) -> bool:
             return other.origin == entry.origin or np.array_equal(other.point.placement, entry.point.placement)
@@ -126,6 +135,11 @@ class Pool:
         self.entries = [*(other for other in self.entries if not alike(other)), entry]
         self.entries.sort(key=lambda item: item.point.cost)
         del self.entries[self.size :]
+
+    def tempting(self) -> list[Entry]:
+        """Points that would be better than the best if memory sufficed for them."""
+        best = self.best.point
+        return [entry for entry in self.unfit if best.overflow > 0.0 or entry.point.seconds < TEMPTING * best.seconds]
 
     def near_best(self, within: float, most: int) -> list[Entry]:
         """The best points of different origins, at most `most`, that cost at most `within` times the best."""
