@@ -72,3 +72,17 @@ def test_a_shorter_step_that_does_not_fit_is_made_to_fit(lab):
     assert step.feasible
     assert step.step_seconds == made_fit.point.cost
     assert pool.tempting() == []
+
+
+def test_where_nothing_fits_the_search_goes_on_with_what_is_missing_least(lab):
+    problem = lab.make_problem(
+        [[1.0, 1.0]] * 4, [(0, 1, 0, 9), (0, 2, 0, 9), (0, 3, 0, 9)], [(0, 1, 1.0, 0.0), (1, 0, 1.0, 0.0)], [5, 5]
+    )
+    pool = Pool(problem)
+    pool.try_all([Candidate("one device", np.zeros(4, dtype=np.int32))])
+    missing = pool.best.point.overflow
+    search = LocalSearch(pool, make_units(pool.prepared, labellings(problem)), 0, map)
+    for _ in range(3):
+        search.round(0.0)
+    assert search.rounds == 3
+    assert 0.0 < pool.best.point.overflow <= missing

@@ -71,11 +71,10 @@ class LocalSearch:
         unfit = next((entry for entry in self.pool.tempting() if self.repairs.get(entry.origin, 0) < REPAIRS), None)
         if unfit is not None:
             self.repairs[unfit.origin] = self.repairs.get(unfit.origin, 0) + 1
+            self.pool.unfit.remove(unfit)  # what it becomes is added again
             tasks[0] = unfit, steps, shares, 0, SOFT * unfit.point.seconds
-        for (parent, *_), (entry, found) in zip(tasks, self.run_all(self._chain, tasks), strict=True):
+        for entry, found in self.run_all(self._chain, tasks):
             cost = penalised(found.best.seconds, found.best.overflow, self.pool.penalty)
-            if parent is unfit:
-                self.pool.unfit.remove(unfit)  # what fits no better now is added again
             self.pool.add(Entry(found.best._replace(cost=cost), entry.weight, entry.origin))
             self.tried += found.tried
             self.gained += found.gained
