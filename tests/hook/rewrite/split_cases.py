@@ -137,6 +137,7 @@ def convolutions(i: Inputs) -> None:
     x, w = i.real(5, 6, 6, 4), i.fixed(3, 3, 4, 6)
     y = tf.nn.conv2d(x, w, 2, "SAME")
     i.gradients(y, x, w)
+    i.gradients(tf.nn.conv2d(x, w, 1, "VALID"), x, w)
     b = i.fixed(6)
     i.gradients(tf.nn.bias_add(y, b), y, b)
     d = i.fixed(3, 3, 4, 2)

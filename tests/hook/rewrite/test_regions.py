@@ -44,6 +44,38 @@ def test_batches_of_a_size_known_late_are_shared_out(model: str, how: str) -> No
     assert not any(both.facts.view.nodes[name].op in table.HEAVY for name in both.facts.order if name not in both.chosen)
 
 
+def tied(data: Data) -> tuple[Any, Any]:
+    """Words scored by the embeddings that they are read with; shapes are taken apart and put together on the way."""
+    random = np.random.RandomState(5)
+    words, following = data.words(5, 11)
+    table, mix = (
+        tf.get_variable(n, initializer=random.randn(*s), use_resource=True) for n, s in (("table", (11, 6)), ("mix", (6, 6)))
+    )
+    hidden = tf.tanh(tf.tensordot(tf.nn.embedding_lookup(table, words), mix, 1))
+    scores = tf.tensordot(hidden, tf.transpose(table), 1)
+    loss = tf.reduce_mean(tf.nn.sparse_softmax_cross_entropy_with_logits(labels=following, logits=scores))
+    return loss, tf.train.GradientDescentOptimizer(0.1).minimize(loss)
+
+
+@pytest.mark.parametrize("weights", [EQUAL, UNEVEN])
+def test_rows_of_which_only_the_runtime_knows_what_they_are_multiples_of(monkeypatch: Any, weights: tuple[float, ...]) -> None:
+    monkeypatch.setitem(MODELS, "tied", tied)
+    both = train_both("tied", Data(np.float64, 6, late=True), 6, replicated(weights))
+    assert both.difference < 1e-10 and both.plain[0] != both.plain[-1]
+    nodes = both.facts.view.nodes
+    products = [name for name in both.facts.order if nodes[name].op == "MatMul"]
+    assert products and all(name in both.chosen for name in products)
+
+
+def test_a_grain_that_a_size_may_not_be_a_multiple_of_is_refused() -> None:
+    with tf.Graph().as_default() as graph:
+        x = tf.placeholder(tf.float64, [None, 3], name="x")
+        tf.matmul(x, tf.ones([3, 2], tf.float64), name="product")
+    facts = facts_of(graph)
+    chosen, why = choose(facts, [Split("product", "batch", 2)], {"product": (facts.ways("product")["0"], 5)})
+    assert chosen == {} and "its input x may not be a multiple of 5 along axis 0" in why["product"]
+
+
 def test_single_precision_differs_by_rounding_only() -> None:
     both = train_both("vgg", Data(np.float32, 6), 6, replicated(EQUAL))
     assert 0 < both.difference < 1e-4

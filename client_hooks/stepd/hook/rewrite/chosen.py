@@ -12,7 +12,7 @@ from fractions import Fraction
 from stepd.hook.model import Split
 from stepd.hook.rewrite.facts import Facts
 from stepd.hook.rewrite.nodes import pieces
-from stepd.hook.rewrite.slots import Held, UncuttableError, Way
+from stepd.hook.rewrite.slots import Held, UncuttableError, Way, is_multiple
 from stepd.hook.rewrite.sums import slices_of
 
 BATCH = "batch"
@@ -106,8 +106,23 @@ def _one(facts: Facts, split: Split, batch: Mapping[str, tuple[Way, int]], made:
             if grain is not None and grain % way.least_grain == 0:
                 most = way.units * way.least_grain // grain
                 if not way.units or (most and min(pieces(most, chosen.bounds)) > 0):
-                    return replace(chosen, grain=grain)
+                    chosen = replace(chosen, grain=grain)
+                    break
+    _check_cuts(facts, split, chosen, made)
     return chosen
+
+
+def _check_cuts(facts: Facts, split: Split, chosen: Chosen, made: Mapping[str, Chosen]) -> None:
+    """Refuse to cut a tensor between multiples of a grain that it may not be a multiple of; of its least grain it must be one."""
+    if chosen.grain == chosen.way.least_grain:
+        return
+    for slot, (source, index) in zip(chosen.way.inputs, facts.data_inputs(split.op), strict=True):
+        held = slot.held(chosen.grain)
+        dims = facts.dims(source, index)
+        maker = made.get(source)
+        there = maker is not None and maker.bounds == chosen.bounds and maker.given(index) == held
+        if held.kind == "cut" and not there and dims is not None and not is_multiple(dims[held.axis], held.grain):
+            raise UncuttableError(f"its input {source} may not be a multiple of {held.grain} along axis {held.axis}")
 
 
 def _drop_opaque(facts: Facts, made: dict[str, Chosen], refused: dict[str, str]) -> None:

@@ -148,7 +148,10 @@ class Maker:
     # -- parts of nothing ---------------------------------------------------------------------------------------------
 
     def at_least_one_row(self, tensor: str, dtype: int, rank: int) -> tuple[str, str]:
-        """(`tensor` with a row of zeros when it has none, how many rows it had). Padding by nothing copies nothing."""
+        """(`tensor` with a row of zeros when it has none, how many rows it had). Padding by nothing copies nothing.
+
+        Not by Pad: oneDNN joins that with a convolution into a kernel that gives a wrong shape for an empty batch.
+        """
         kind = {"T": _INT32}
         shape = self.node("shape", "Shape", [tensor], {"T": dtype, "out_type": _INT32})
         rows = self._element(shape, 0, _INT32)
@@ -157,7 +160,8 @@ class Maker:
         where = np.zeros((rank, 2), np.int32)
         where[0, 1] = 1
         paddings = self.node("paddings", "Mul", [missing, self.constant("where", where)], kind)
-        return self.node("padded", "Pad", [tensor, paddings], {"T": dtype, "Tpaddings": _INT32}), rows
+        zero = self.number("zero", 0, dtype)
+        return self.node("padded", "PadV2", [tensor, paddings, zero], {"T": dtype, "Tpaddings": _INT32}), rows
 
     def first_rows(self, tensor: str, dtype: int, rows: str, rank: int) -> str:
         """The first `rows` rows; all of them are passed on without a copy."""

@@ -18,7 +18,7 @@ from tensorflow.core.framework import types_pb2
 from stepd.hook.engine import graphview
 from stepd.hook.rewrite import table
 from stepd.hook.rewrite.facts import Facts
-from stepd.hook.rewrite.slots import Held, Symbol, Way
+from stepd.hook.rewrite.slots import Held, Symbol, Way, is_multiple
 
 Tensor = tuple[str, int]
 _SOURCES = ("Placeholder", "IteratorGetNext", "QueueDequeue", "Unstage", "MapUnstage", "OrderedMapUnstage", "PyFunc", "EagerPyFunc")
@@ -135,7 +135,8 @@ class _Following:
                     continue
                 here, there = own[held.axis], dims[held.axis]
                 if here == there or (isinstance(here, Symbol) and isinstance(there, Symbol)):
-                    self._along.setdefault((name, index), held)
+                    grain = held.grain if is_multiple(here, held.grain) else 1
+                    self._along.setdefault((name, index), held._replace(grain=grain))
 
     def pull(self, name: str) -> None:
         """Take an op into the regions that read it, when they all cut what it makes: so that its inputs, often smaller, are cut."""

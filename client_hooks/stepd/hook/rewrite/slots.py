@@ -37,6 +37,11 @@ class Symbol(NamedTuple):
 Dim = int | Symbol
 
 
+def is_multiple(dim: Dim, grain: int) -> bool:
+    """Whether a dimension is a multiple of `grain` in every run."""
+    return (dim.factor if isinstance(dim, Symbol) else dim) % grain == 0
+
+
 class Held(NamedTuple):
     """How a tensor of a graph is held by the parts of a split op."""
 

@@ -119,6 +119,20 @@ def _sum(op: OpFacts) -> Iterator[Value | None]:
     yield _each(op, lambda a, b: a + b if isinstance(a, int) and isinstance(b, int) else None)
 
 
+def _difference(op: OpFacts) -> Iterator[Value | None]:
+    yield _each(op, lambda a, b: a - b if isinstance(a, int) and isinstance(b, int) else None)
+
+
+def _gathered(op: OpFacts) -> Iterator[Value | None]:
+    """Of a vector, by known numbers."""
+    value, where = op.value(0), op.value(1)
+    if value is None or where is None or op.rank(0) != 1:
+        return
+    known = [k for k in where if isinstance(k, int) and 0 <= k < len(value)]
+    if len(known) == len(where):
+        yield tuple(value[k] for k in known)
+
+
 def _each(op: OpFacts, function: Callable[[Dim | None, Dim | None], Dim | None]) -> Value | None:
     one, other = op.value(0), op.value(1)
     if one is None or other is None or (len(one) != len(other) and 1 not in (len(one), len(other))):
@@ -218,6 +232,9 @@ _RULES = {
     "FloorMod": _modulo,
     "Add": _sum,
     "AddV2": _sum,
+    "Sub": _difference,
+    "Gather": _gathered,
+    "GatherV2": _gathered,
     "Range": _range,
     "Fill": _filled,
     "InvertPermutation": _inverted,
