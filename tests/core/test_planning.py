@@ -9,7 +9,7 @@ import pytest
 
 from stepd.core import planning
 from stepd.core.assembly import UNLIMITED, SessionDevice, Situation, assemble
-from stepd.core.calibration import Measured
+from stepd.core.calibration import Measured, columns
 from stepd.core.cost.models import CostModels
 from stepd.core.cost.observation import DeviceObservation, StepObservation, Transfer
 from stepd.core.errors import ProblemError
@@ -152,3 +152,26 @@ def test_candidates_come_in_order_of_improvement_and_infeasible_ones_are_infinit
     found: list[planning.Candidate] = []
     planning.run(plan, lambda problem, starts, report: None, found.append)
     assert all(candidate.seconds == float("inf") for candidate in found)
+
+
+def test_what_a_trace_does_not_name_goes_with_what_it_was_fused_into() -> None:
+    """Torn apart, the own placement would seem to have paid for transfers, and the links would be blamed when predictions miss."""
+    moved = situation(today={**dict.fromkeys(SECONDS, D0), "right/bias": D1})
+    own, kept = measured("", 0.101), measured("kept", 0.055, ("right/bias",), in_force=True)
+    plan = planning.begin(moved, [own, kept])
+    problem, today = plan.assembled.problem, plan.assembled.today
+    right = problem.op_names.index("right")
+    assert today[right] == 1
+    assert columns(problem, today, plan.order, own)[0].tolist() == [0] * problem.n_ops
+    assert columns(problem, today, plan.order, kept)[0].tolist() == today.tolist()
+    assert (plan.calibration.link_factor, plan.calibration.handling_factor) == (1.0, 1.0)
+
+
+def test_a_search_starts_from_the_order_in_force() -> None:
+    problem = assemble(situation()).problem
+    order = {name: k for k, name in enumerate(reversed(problem.op_names))}
+    started: list[list[int]] = []
+    for ordered in (True, False):
+        plan = planning.begin(situation(), [replace(measured("", 0.1, in_force=True), priority=order)], ordered=ordered)
+        planning.run(plan, lambda _, starts, report: started.append(starts[0].priority.tolist()), lambda found: None)
+    assert started == [list(range(problem.n_ops))[::-1], plan.order.tolist()]

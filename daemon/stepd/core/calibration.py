@@ -36,9 +36,7 @@ SplitByName = tuple[str, str, int, tuple[str, ...], tuple[float, ...], tuple[int
 
 @dataclass(frozen=True)
 class Measured:
-    """A strategy that ran. `placement`: device by op (ops that it leaves out stay where they are today);
-    `in_force`: now.
-    """
+    """A strategy that ran. `placement`: device by op (of ops that it leaves out, see `columns`); `in_force`: now."""
 
     id: str
     placement: Mapping[str, str]
@@ -156,15 +154,33 @@ def _with_links(assembled: Assembled, factor: float, handling_factor: float) -> 
 
 
 def columns(problem: Problem, today: Index, order: Index, known: Measured) -> tuple[Index, Index]:
-    """Placement and priority of a strategy by names, as columns of this problem."""
+    """Placement and priority of a strategy by names, as columns of this problem. Ops that it leaves out go with their groups or
+    neighbours: today's device would tear fused ops apart, and links would be blamed for transfers that never were.
+    """
     device = {item.name: k for k, item in enumerate(problem.devices)}
-    placement = today.copy()
-    for i, name in enumerate(problem.op_names):
-        placement[i] = device.get(known.placement.get(name, ""), today[i])
+    named = np.array([device.get(known.placement.get(name, ""), -1) for name in problem.op_names], dtype=np.int32)
+    placement = _filled(problem, named, today)
     if not known.priority:
         return placement, order
     keys = [known.priority.get(name, 1 << 30) for name in problem.op_names]
     return placement, _ranks(np.lexsort((order, np.array(keys))))
+
+
+def _filled(problem: Problem, placement: Index, today: Index) -> Index:
+    """A placement that leaves ops out (-1), completed: an op goes where its group is (a trace shows fused ops under one name
+    only), else where its reader or producer is, else it stays where it is today.
+    """
+    result = placement.copy()
+    for group in np.unique(problem.colocation[(result < 0) & (problem.colocation >= 0)]):
+        members = np.flatnonzero(problem.colocation == group)
+        seen = result[members][result[members] >= 0]
+        if len(seen):
+            result[members[result[members] < 0]] = np.bincount(seen).argmax()
+    for source, target in ((problem.edge_dst, problem.edge_src), (problem.edge_src, problem.edge_dst)):
+        fill = (result[target] < 0) & (result[source] >= 0)
+        result[target[fill]] = result[source[fill]]
+    allowed = np.isfinite(problem.seconds[np.arange(problem.n_ops), result])
+    return np.where((result >= 0) & allowed, result, today).astype(np.int32)
 
 
 def _ranks(ops: Index | np.ndarray[tuple[int], np.dtype[np.intp]]) -> Index:

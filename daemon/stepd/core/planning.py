@@ -56,12 +56,13 @@ Search = Callable[[Problem, Sequence[Strategy], Report], None]
 @dataclass(frozen=True, eq=False)
 class Planning:
     """One plan in progress: what was assembled and how far the model can be trusted. `consider` judges what
-    a search finds.
+    a search finds. order: int32 [n], the graph's natural one; order_in_force: as enforced today.
     """
 
     assembled: Assembled
     calibration: Calibration
     order: Index
+    order_in_force: Index
     ordered: bool
     lost: tuple[Index, ...]
     lost_splits: tuple[set[int], ...]
@@ -119,7 +120,9 @@ def begin(situation: Situation, measured: Sequence[Measured], *, ordered: bool =
     )
     index = {name: k for k, name in enumerate(assembled.problem.op_names)}
     lost_splits = tuple({index.get(split[0], -1) for split in known.splits} for known in measured if known.lost and known.splits)
-    return Planning(assembled, calibration, order, ordered, lost, lost_splits, [])
+    today = next((known for known in measured if known.in_force and ordered), None)
+    in_force = columns(assembled.problem, assembled.today, order, today)[1] if today else order
+    return Planning(assembled, calibration, order, in_force, ordered, lost, lost_splits, [])
 
 
 def run(planning: Planning, search: Search, tell: Callable[[Candidate], None]) -> None:
@@ -133,7 +136,7 @@ def run(planning: Planning, search: Search, tell: Callable[[Candidate], None]) -
         if candidate is not None:
             tell(candidate)
 
-    today = _strategy(problem, planning.assembled.today, planning.order, "today")
+    today = _strategy(problem, planning.assembled.today, planning.order_in_force, "today")
     for start in (today, *single_devices(problem, planning.order)):
         report(start)
     for replicated in replicate.candidates(problem, planning.order):
