@@ -213,3 +213,20 @@ def test_equal_reads_of_a_variable_are_sent_once_unless_a_write_may_come_between
     nodes = [t.op.inputs[0].op.name if t.op.type == "Identity" else t.op.name for t in (first, second, one, other)]
     assert reads.one_for(nodes[0]) == reads.one_for(nodes[1])
     assert reads.one_for(nodes[2]) != reads.one_for(nodes[3]), "one is read before the write, the other at any time"
+
+
+def test_a_variable_of_the_old_kind_is_cut_by_its_value() -> None:
+    with tf.Graph().as_default() as graph:
+        v = tf.get_variable("v", initializer=np.arange(12.0).reshape(4, 3), use_resource=False)
+        tf.matmul(v, np.eye(3), name="product")
+    facts = facts_of(graph)
+    chosen, refused = choose(facts, [Split(name, "0", 2) for name in ("v/read", "product")])
+    assert refused == {}
+    made = split_nodes(facts, copied(facts, ["v/read", "product"], "c"), chosen, "c")
+    with tf.Graph().as_default() as together:
+        definition = graph.as_graph_def()
+        definition.node.extend(made)
+        tf.import_graph_def(definition, name="")
+        with tf.Session(graph=together) as session:
+            session.run("v/Assign")
+            assert_same(*session.run(["product:0", "product-c:0"]), "product")

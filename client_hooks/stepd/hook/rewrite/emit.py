@@ -219,8 +219,7 @@ class _Rewriting:
 
     def _cut(self, source: str, index: int, held: Held, chosen: Chosen) -> tuple[str, ...]:
         """Cut a whole tensor where it is made."""
-        proto = self._facts.view.nodes[source].proto
-        types = graphview.output_types(proto)
+        dtype = graphview.output_types(self._facts.view.nodes[source].proto)[index] % 100  # of a reference: what it refers to
         dims = self._facts.dims(source, index)
         text = self._whole(source, index)
         near = self._copied.get(source)
@@ -228,9 +227,9 @@ class _Rewriting:
         serial = sum(key[:2] == (source, index) for key in self._parts)
         make = Maker(f"{source}-{self._mark}-cut{index}x{serial}", device, self._made)
         if held.kind == "sizes":
-            return make.cut_sizes(text, types[index], held, chosen.bounds, dims, self._facts.value(source, index))
+            return make.cut_sizes(text, dtype, held, chosen.bounds, dims, self._facts.value(source, index))
         dim = dims[held.axis] if dims is not None and held.axis < len(dims) else None
-        return make.cut(text, types[index], held, chosen.bounds, dim if isinstance(dim, int) else None)
+        return make.cut(text, dtype, held, chosen.bounds, dim if isinstance(dim, int) else None)
 
     def _join(self, name: str, index: int, named: bool = False) -> None:
         """Make the whole of an output of a split op; under the op's own name when it is the only one."""
