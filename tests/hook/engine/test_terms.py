@@ -105,3 +105,30 @@ def test_metadata_that_the_program_never_read_goes_with_its_buffer(hooked: Any) 
     capi.repaired_buffers[buffer] = b"of a run that was interrupted"
     capi.c.TF_DeleteBuffer(buffer)
     assert not capi.repaired_buffers
+
+
+def test_a_sum_for_another_process_is_sent_by_an_op_beside_it() -> None:
+    """TensorFlow's AddN begins with another term where its own output is what is sent."""
+    from stepd.hook.engine.copy import copied_nodes
+
+    with tf.Graph().as_default() as graph:
+        x = tf.placeholder(tf.float32, [4], name="x")
+        total = tf.add_n([tf.sin(x), tf.cos(x), tf.tanh(x)], name="total")
+        for name in ("here", "beside", "there"):
+            tf.negative(total, name=name)
+        tf.negative(tf.add_n([x, x], name="two"), name="of_two")
+        view = GraphView.parse(graph.as_graph_def().SerializeToString(), lambda name: name)
+    worker = "/job:localhost/replica:0/task:{}/device:CPU:{}".format
+    places = {"beside": worker(0, 1), "there": worker(1, 0), "of_two": worker(1, 0)}
+    names = ["total", "two", "here", "beside", "there", "of_two"]
+    nodes = copied_nodes(view, names, {}, "stepd_1", places, device=lambda name: places.get(name, worker(0, 0)))
+    made = {node.name: node for node in nodes}
+    (sender,) = made.keys() - {f"{name}-stepd_1" for name in names}
+    assert (made[sender].op, list(made[sender].input), made[sender].device) == (
+        "PlaceholderWithDefault",
+        ["total-stepd_1"],
+        worker(0, 0),
+    )
+    assert list(made["there-stepd_1"].input) == [sender]
+    assert list(made["here-stepd_1"].input) == list(made["beside-stepd_1"].input) == ["total-stepd_1"]
+    assert list(made["of_two-stepd_1"].input) == ["two-stepd_1"], "the order of two terms does not matter"

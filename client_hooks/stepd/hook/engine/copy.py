@@ -57,6 +57,7 @@ def copied_nodes(
     else:
         made = dict(zip(order, nodes, strict=True))
         nodes = control.with_edges(nodes, order, view, edges, device, mark)
+        nodes += terms.handed_over(view, made, mark, device)
         nodes += terms.carried(made, sums or {}, mark, device)
     writes = {copy_name(name, mark): name for name in order}
     for node in nodes:

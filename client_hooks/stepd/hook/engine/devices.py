@@ -42,6 +42,12 @@ def parse(device: str) -> Spec:
     return Spec(**found)
 
 
+def near(one: str, other: str) -> bool:
+    """Are both devices of one process and of one type, so that values go from one to the other as they are?"""
+    a, b = parse(one), parse(other)
+    return (a.job, a.task, a.type) == (b.job, b.task, b.type)
+
+
 def agrees(device: str, wanted: Spec, with_index: bool = True) -> bool:
     """Is the full name `device` within the request `wanted`?"""
     have = parse(device)

@@ -21,14 +21,17 @@ _LEAST_TERMS = 3
 
 def first_terms(view: GraphView, node: Node) -> set[str]:
     """The inputs that a sum may begin with, up to the first that it is sure to begin with; empty for ops that do not sum."""
-    if node.op not in _SUMS or absorbed(view, node):
+    if not adds_many(view, node):
         return set()
     terms = list(_terms(view, node))
-    if len(terms) < _LEAST_TERMS:
-        return set()
     # Grappler takes the identities out of the graph, sometimes; both orders may come about.
     orders = (sorted(terms), sorted(terms, key=lambda name: _without_identities(view, name)))
     return {name for order in orders for name in _up_to_free(view, order)}
+
+
+def adds_many(view: GraphView, node: Node) -> bool:
+    """Does this op add up so many terms that their order matters, and not for another sum?"""
+    return node.op in _SUMS and not absorbed(view, node) and sum(1 for _ in _terms(view, node)) >= _LEAST_TERMS
 
 
 def sums(op: str) -> bool:

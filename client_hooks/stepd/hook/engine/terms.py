@@ -16,6 +16,7 @@ from tensorflow.core.framework import node_def_pb2, types_pb2
 from tensorflow.core.protobuf import config_pb2
 
 from stepd.hook.engine import sums
+from stepd.hook.engine.devices import near
 from stepd.hook.engine.graphview import GraphView, Node, split_input
 from stepd.hook.engine.names import copy_name, holds_own, is_own
 from stepd.hook.ports import StepKind
@@ -130,12 +131,38 @@ def carried(
         if node is None:
             continue
         for rank, position in enumerate(order):
-            carrier = node_def_pb2.NodeDef(
-                name=f"{copy_name(name, mark)}-t{rank:05}", op="PlaceholderWithDefault", device=device(name)
-            )
-            carrier.input.append(node.input[position])
-            carrier.attr["dtype"].type = node.attr["T"].type
-            carrier.attr["shape"].shape.unknown_rank = True
+            carrier = _carrier(f"{copy_name(name, mark)}-t{rank:05}", node.input[position], node, device(name))
             node.input[position] = carrier.name
             new.append(carrier)
     return new
+
+
+def _carrier(name: str, source: str, sum_: node_def_pb2.NodeDef, device: str) -> node_def_pb2.NodeDef:
+    carrier = node_def_pb2.NodeDef(name=name, op="PlaceholderWithDefault", device=device)
+    carrier.input.append(source)
+    carrier.attr["dtype"].type = sum_.attr["T"].type
+    carrier.attr["shape"].shape.unknown_rank = True
+    return carrier
+
+
+def handed_over(
+    view: GraphView, made: Mapping[str, node_def_pb2.NodeDef], mark: str, device: Callable[[str], str]
+) -> list[node_def_pb2.NodeDef]:
+    """Have the copies `made` read sums of another process, or kind of device, through ops beside the sums; returns those.
+
+    What is sent there lies in memory that the network, or the device, can reach. A sum that is sent itself could only begin with a
+    term that has come from there, and of these with whichever was there first.
+    """
+    new: dict[tuple[str, str], node_def_pb2.NodeDef] = {}
+    for name, node in made.items():
+        for position, (source, index) in enumerate(view.nodes[name].inputs):
+            if index < 0 or not sums.sums(view.nodes[source].op) or near(device(source), device(name)):
+                continue
+            if sums.adds_many(view, view.nodes[source]):
+                key = (source, node.input[position])
+                if key not in new:
+                    new[key] = _carrier(
+                        f"{copy_name(source, mark)}-sent{len(new)}", key[1], view.nodes[source].proto, device(source)
+                    )
+                node.input[position] = new[key].name
+    return list(new.values())
