@@ -79,6 +79,28 @@ def test_a_copy_adds_up_in_the_order_of_the_plain_graph(hooked: Any, reply: Any,
         assert engine.switcher().live.plan.sums == {"total": (1, 0, 2)}, "a goes before m and n"
 
 
+def test_a_new_step_with_an_unknown_sum_ends_a_strategy_and_says_so(hooked: Any, reply: Any, two_devices: Any) -> None:
+    from stepd.hook.model import LiveStrategy, Way
+
+    listener = hooked()
+    x = tf.placeholder(tf.float32, [4], name="x")
+    one = tf.negative(tf.cos(x, name="m"), name="one")
+    unsure = tf.add_n([tf.cos(x, name="p"), tf.reshape(tf.sin(x, name="a"), [4], name="z"), tf.tanh(x, name="q")], name="unsure")
+    with tf.Session(config=two_devices) as session:
+        session.run(one, {x: np.ones(4)})
+        engine = listener.engines[0]
+        device = engine.devices()[1].name
+        engine.request_switch(LiveStrategy("s", {"m": device, "q": device}), Way.IN_SESSION, reply)
+        while not reply.came():
+            session.run(one, {x: np.ones(4)})
+            reply.pause()
+        assert reply.wait().ok
+        session.run(unsure, {x: np.ones(4)})
+        ((failed, why),) = listener.failed
+        assert failed == "s" and engine.strategy_id == ""
+        assert "the sum unsure, whose order is not known" in why
+
+
 def test_a_switch_before_a_run_that_was_to_be_plain_leaves_nothing_behind(hooked: Any) -> None:
     """What such a run shows is of a copy: no order is learnt of it, and no later buffer of the program's reads as it."""
     from stepd.hook.engine import capi

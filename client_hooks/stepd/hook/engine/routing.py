@@ -120,8 +120,8 @@ class Routing:
                 self._renew(switcher, kind)
             except Exception as e:  # the program's run must not end for what a copy lacks
                 ends = [*kind.step.fetches, *kind.step.targets][:3]
-                reason(e, self._engine.session_id, f"a copy could not serve a run of {', '.join(ends)}")
-                self._go_back(switcher)
+                why = reason(e, self._engine.session_id, f"a copy could not serve a run of {', '.join(ends)}")
+                self._go_back(switcher, why)
             return self._made(switcher, kind)
 
     def _made(self, switcher: Switcher, kind: Kind) -> Route | None:
@@ -134,15 +134,14 @@ class Routing:
             switcher.renew(engine.raw, kind, engine.gate, engine.settings.gate_seconds)
             self._made(switcher, kind)
         except Exception as e:  # as above
-            reason(e, engine.session_id, "it goes back to the program's own placement")
-            self._go_back(switcher)
+            self._go_back(switcher, reason(e, engine.session_id, "it goes back to the program's own placement"))
 
-    def _go_back(self, switcher: Switcher) -> None:
+    def _go_back(self, switcher: Switcher, why: str) -> None:
         engine = self._engine
         failed, engine.strategy_id = engine.strategy_id, ""
         switcher.switch(engine.raw, None, engine.gate, engine.settings.gate_seconds)
         if failed:
-            engine.told.tell("strategy_failed", failed, "the session could not go on with it after the graph was extended")
+            engine.told.tell("strategy_failed", failed, f"the session could not go on with it: {why}")
 
     def undo(self, error: BaseException) -> bool:
         """A run raised: if that is the strategy's doing, go back. True when nothing of it had run, so that it may run again."""
