@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 import numpy as np
+from numba.core import event
 
 from stepd.core.assembly import SessionDevice, Situation, SplitOffer
 from stepd.core.calibration import Measured
@@ -35,9 +36,12 @@ from stepd.daemon import codec
 from stepd.daemon.convert.graph import parse_nodes
 from stepd.daemon.planner_frames import BESIDE, write_frame
 
-PATIENCE = 0.5
+PATIENCE = 0.3
 PATIENCE_SECONDS = 2.0
 """A search that found nothing better for this share of its budget (at least so many seconds) ends early."""
+
+PROGRESS = 0.003
+"""Steps that are shorter by less than this share are not worth waiting for: the costs are not known so well."""
 
 
 def read_request(request: Any) -> tuple[Situation, list[Measured]]:
@@ -103,9 +107,35 @@ def answer(request: Any, out: BinaryIO) -> None:
         write_frame(out, {"kind": "error", "message": str(error)})
 
 
+class Compiled(event.Listener):
+    """How long kernels have been compiled for: seconds of work, seconds on the wall. (numba compiles under one lock.)"""
+
+    def __init__(self) -> None:
+        self.work = self.wall = 0.0
+        self._depth = 0
+
+    def on_start(self, event: event.Event) -> None:
+        self._depth += 1
+        if self._depth == 1:
+            self.work -= time.process_time()
+            self.wall -= time.monotonic()
+
+    def on_end(self, event: event.Event) -> None:
+        self._depth -= 1
+        if self._depth == 0:
+            self.work += time.process_time()
+            self.wall += time.monotonic()
+
+    @property
+    def compiling(self) -> bool:
+        """Now? The sums hold no seconds then."""
+        return self._depth > 0
+
+
 class Budget:
     """The clock that a search is timed by. It counts the process's own work, since it only gets what training leaves; at most
-    SLOWEST times as long on the wall. It jumps to its end when nothing better was found for `patience` seconds.
+    SLOWEST times as long on the wall. Compiling kernels, once per machine, does not count: a first plan is worth waiting for. It
+    jumps to its end when nothing better was found for `patience` seconds.
     """
 
     SLOWEST = 4.0
@@ -113,19 +143,27 @@ class Budget:
     def __init__(self, patience: float) -> None:
         self._patience = patience
         self._started = time.monotonic()
-        self._progress = 0.0
+        self._last = self._progress = 0.0
+        self._best = math.inf
+        self._compiled = Compiled()
+        event.register("numba:compile", self._compiled)  # type: ignore[no-untyped-call]
 
     def _elapsed(self) -> float:
-        return max(time.process_time(), (time.monotonic() - self._started) / self.SLOWEST)
+        if not self._compiled.compiling:
+            work = time.process_time() - self._compiled.work
+            self._last = max(work, (time.monotonic() - self._started - self._compiled.wall) / self.SLOWEST)
+        return self._last
 
     def __call__(self) -> float:
         """Seconds; infinite when patience ran out."""
         elapsed = self._elapsed()
         return math.inf if elapsed - self._progress > self._patience else elapsed
 
-    def progressed(self) -> None:
-        """Something better was found."""
-        self._progress = self._elapsed()
+    def progressed(self, step_seconds: float) -> None:
+        """Something better was found; it counts when it is better by PROGRESS than what counted last."""
+        if step_seconds <= self._best * (1.0 - PROGRESS):
+            self._best = step_seconds
+            self._progress = self._elapsed()
 
 
 def _searcher(request: Any) -> Search:
@@ -134,9 +172,9 @@ def _searcher(request: Any) -> Search:
     def search(problem: Problem, starts: Sequence[Strategy], report: Report) -> None:
         workers = int(os.environ.get("NUMBA_NUM_THREADS", "1"))
         if request["algorithm"] == "portfolio":
-            portfolio.warm_up()  # a first plan is worth waiting for: compiling does not count
+            portfolio.warm_up()
         clock = Budget(max(PATIENCE_SECONDS, PATIENCE * request["seconds"]))
-        clock.progressed()
+        clock.progressed(math.inf)
         with ThreadPoolExecutor(workers) as pool:
             options = registry.PlanOptions(
                 budget_seconds=request["seconds"],
@@ -151,7 +189,7 @@ def _searcher(request: Any) -> Search:
                 report(registry.plan(request["algorithm"], problem, options))
                 return
             for better in portfolio.search(problem, options, starts):
-                clock.progressed()
+                clock.progressed(better.predicted_step_seconds)
                 report(better)
         if problem.split_choices:
             report(single_ops_split(problem))  # the portfolio runs no splits, but has compiled what this needs
