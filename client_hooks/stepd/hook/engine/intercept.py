@@ -13,13 +13,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from stepd.hook.engine import capi, placements
+from stepd.hook.engine import capi, placements, session_config
 from stepd.hook.engine.cluster import WorkerPlacer
 from stepd.hook.engine.mirror import Mirror
 from stepd.hook.engine.session_engine import SessionEngine
 from stepd.hook.engine.settings import EngineSettings
 from stepd.hook.log import logger as log
-from stepd.hook.order.native import provider
 from stepd.hook.ports import ObserverPort
 
 _ROOM = str(Path(__file__).parent)
@@ -101,10 +100,10 @@ def new_session_ref(graph: Any, options: Any) -> Any:
     cluster = None if session._target or settings.local_cluster is None else settings.local_cluster()
     log_of_placements = placements.of(session)
     asked = session._config if log_of_placements is None else log_of_placements.quiet
-    config = _chaos_config(asked, settings)
+    config = session_config.for_chaos(asked, settings)
     native = "workers and servers have executors of their own"
     if cluster is None and not session._target:
-        config, native = _with_executor(asked, config, settings)
+        config, native = session_config.with_executor(asked, config, settings)
     if config is None and log_of_placements is not None:
         config = asked
     if cluster is not None:
@@ -146,30 +145,6 @@ def _dismiss(engine: SessionEngine) -> None:
     for raw in (engine.raw, *_retired.pop(engine.session_id, ())):
         if _engines.get(raw) is engine:
             del _engines[raw]
-
-
-def _chaos_config(config: Any, settings: EngineSettings) -> Any:
-    if settings.chaos is None or not settings.chaos.devices:
-        return None
-    more = type(config)()
-    more.CopyFrom(config)
-    more.device_count["CPU"] = max(settings.chaos.devices, config.device_count.get("CPU", 1))
-    return more
-
-
-def _with_executor(config: Any, own: Any, settings: EngineSettings) -> tuple[Any, str]:
-    """A direct session's config, `own` where the hook has one already, with the native executor, or why it goes without."""
-    try:
-        executor, why = provider.executor_type(settings.order, config.experimental.executor_type)
-    except Exception as e:  # the session is made without; the order's report says why
-        log.exception("looking for the native executor failed (STEPD_ORDER=%s)", settings.order)
-        executor, why = "", f"looking for it failed: {e!r}"
-    if not executor:
-        return own, why
-    more = type(config)()
-    more.CopyFrom(config if own is None else own)
-    more.experimental.executor_type = executor
-    return more, ""
 
 
 def _forget(owner: int, _: Any) -> None:
@@ -233,7 +208,7 @@ def _hide_frames(error: BaseException) -> None:
 def _own_error(engine: SessionEngine, error: BaseException) -> None:
     """An error on its way to the program: its words and its traceback are as they would be plainly."""
     _hide_frames(error)
-    engine.repair(error)
+    engine.routing.repair(error)
 
 
 # -- runs ----------------------------------------------------------------------------------------------------------------

@@ -106,7 +106,7 @@ def _switch_in_session(engine: SessionEngine, strategy: LiveStrategy, why: str) 
     except NotQuietError:
         with engine.lock:
             switcher = engine.switcher()
-            if not switcher.give_up_on_busy():
+            if not switcher.sight.give_up_on_busy():
                 raise
             switcher.kept.pop(strategy.id, None)
         copy = _prepare(engine, strategy)
@@ -154,7 +154,7 @@ def switch_now(engine: SessionEngine, switcher: Switcher, strategy: LiveStrategy
         engine.in_force(id_)
     except Exception as e:  # the program's own run follows on this thread, and must find the session as it was
         if isinstance(e, NotQuietError):
-            switcher.give_up_on_busy()
+            switcher.sight.give_up_on_busy()
         error = reason(e, engine.session_id, f"strategy {id_!r} was not put in force")
         return SwitchOutcome(id_, Way.IN_SESSION, ok=False, error=error, rollback=strategy is None)
     refused = copy.plan.refused if copy else ()

@@ -147,7 +147,7 @@ class _Successor:
         self._raw = capi.new_session(mirror.graph.handle, *engine.session_options)
         capi.extend_session(self._raw)
         self.switcher = engine.routing.new_switcher(mirror, self._raw)
-        self.switcher.see_as(before)
+        self.switcher.sight.see_as(before.sight)
 
     def connect(self) -> None:
         """Make the helper ops in both sessions. Raises what `prepare` raises, and StateChangedError."""

@@ -9,7 +9,7 @@ import functools
 import os
 from typing import TYPE_CHECKING, Any
 
-from stepd.hook.engine import requests
+from stepd.hook.engine import containers, names, requests
 from stepd.hook.engine.ahead import Ahead
 from stepd.hook.engine.devices import Devices
 from stepd.hook.engine.faults import reason
@@ -175,6 +175,18 @@ class Routing:
 
         return unbroken(go_back)
 
+    def repair(self, error: BaseException) -> None:
+        """Have an error, on its way to the program, say of containers what it would say plainly."""
+        engine, text = self._engine, getattr(error, "_message", None)
+        if isinstance(text, str) and names.EXECUTOR in text:
+            names.set_text(error, names.without_executor(text))
+        # On a server that is not the hook's own nothing with a container is ever moved.
+        if engine.target or not isinstance(text, str) or not containers.are_missing(text) or self._switcher is None:
+            return
+        with engine.lock:
+            known = containers.existing(self.switcher().view(), engine.kinds.history())
+        names.set_text(error, containers.repair(text, known))
+
     def user_names(self) -> dict[str, str]:
         """The mirror's name -> the user's, for ops that had to be renamed."""
         return {here: name for name, (here, _) in self._engine.mirror.aliases.items()}
@@ -186,7 +198,3 @@ class Routing:
         if live is None or self._switcher is None:
             return self._engine.mirror.name_here(op) + colon + index
         return live.serving(kind, self._switcher.view()).name_of(op) + colon + index
-
-    def switched_ever(self) -> bool:
-        """Was anything but the program's own placement ever thought of?"""
-        return self._switcher is not None

@@ -16,8 +16,9 @@ from typing import Any, TypeVar
 
 from tensorflow.core.protobuf import config_pb2
 
-from stepd.hook.engine import capi, chaos_switches, containers, names, requests
+from stepd.hook.engine import capi, chaos_switches, names, requests
 from stepd.hook.engine.ahead import Ahead
+from stepd.hook.engine.calm import await_long_step
 from stepd.hook.engine.chaos import ChaosMonkey
 from stepd.hook.engine.describe import describe
 from stepd.hook.engine.draining import Delivery
@@ -35,16 +36,11 @@ from stepd.hook.engine.terms import Known
 from stepd.hook.engine.told import Told, Traced
 from stepd.hook.engine.worker import worker
 from stepd.hook.model import GraphDescription, LiveStrategy, SessionDevice, SwitchOutcome, Way
-from stepd.hook.ports import ObserverPort, RunRecord
+from stepd.hook.ports import ObserverPort
 
 _numbers = itertools.count(1)
 _clock = time.perf_counter
 T = TypeVar("T")
-# A step of this length hides something of the work that keeps the next one from beginning; how long to wait for one, in steps, and
-# what a run takes to get past the place where it would be kept.
-_LONG_STEP_SECONDS = 0.02
-_STEPS_TO_AWAIT = 3.0
-_BEGIN_SECONDS = 0.002
 # Raw sessions of one session that its local workers keep beside the one in use.
 _MOST_LEFT_BEHIND = 8
 
@@ -189,38 +185,10 @@ class SessionEngine:
             if metadata is not None and (route is not None or traced is not None):
                 self.told.use_metadata(kind, metadata, traced, error)
             if self.told.observer is not None:
-                first, kind.ran_on = kind.ran_on != strategy, strategy
-                recorded = self.told.trace(traced)
-                batch = _batch(feeds) if recorded is not None else ()
-                self.told.run_finished(
-                    RunRecord(
-                        kind.step,
-                        strategy,
-                        begin,
-                        kind.seconds,
-                        recorded is not None,
-                        recorded,
-                        switched or kind.waited,
-                        first,
-                        error,
-                        batch,
-                    )
-                )
+                self.told.ran(kind, strategy, begin, switched, error, traced, feeds)
         if isinstance(owed, Delivery):
             owed.deliver(options, begin)
         return result
-
-    def repair(self, error: BaseException) -> None:
-        """Have an error, on its way to the program, say of containers what it would say plainly."""
-        text = getattr(error, "_message", None)
-        if isinstance(text, str) and names.EXECUTOR in text:
-            names.set_text(error, names.without_executor(text))
-        # On a server that is not the hook's own nothing with a container is ever moved.
-        if self.target or not isinstance(text, str) or not containers.are_missing(text) or not self.routing.switched_ever():
-            return
-        with self.lock:
-            known = containers.existing(self.switcher().view(), self.kinds.history())
-        names.set_text(error, containers.repair(text, known))
 
     def close(self) -> None:
         """The session is closing: nothing of the engine may touch it afterwards."""
@@ -323,14 +291,5 @@ class SessionEngine:
             return work()
 
     def calm(self) -> None:
-        """Wait until a long step has begun: what keeps runs from beginning for a while is then least in the way. Not for ever."""
-        slowest = max((kind.least for kind in self.kinds.all() if kind.runs > 1), default=0.0)
-        if slowest > _LONG_STEP_SECONDS:
-            most = min(_STEPS_TO_AWAIT * slowest, self.settings.gate_seconds)
-            self.gate.await_begin(lambda kind: kind.runs > 1 and kind.least > slowest / 2, most)
-            time.sleep(_BEGIN_SECONDS)
-
-
-def _batch(feeds: Any) -> tuple[int, ...]:
-    """Leading dimensions of what is fed, by feed."""
-    return tuple(int(value.shape[0]) for value in feeds.values() if getattr(value, "shape", ()))
+        """Wait for a moment in which work that keeps runs from beginning is least in the way. Not for ever."""
+        await_long_step(self.kinds, self.gate, self.settings.gate_seconds)

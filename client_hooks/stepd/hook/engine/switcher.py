@@ -1,6 +1,7 @@
 """Switches one session between representations of its graph: the user's own nodes, or a copy under a strategy.
 
-Holds what is prepared and what is in force. It must not know the observer, statistics or how switches are asked for.
+Holds what is prepared and what is in force; what of the graph may move is `sight`'s. It must not know the observer, statistics
+or how switches are asked for.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from typing import Any
 
 from stepd.hook.engine import capi, names
 from stepd.hook.engine.ahead import Ahead
-from stepd.hook.engine.classify import Classes, classify
+from stepd.hook.engine.classify import Classes
 from stepd.hook.engine.copies import Copy
 from stepd.hook.engine.devices import Devices
 from stepd.hook.engine.gate import Gate
@@ -23,9 +24,10 @@ from stepd.hook.engine.homes import Homes
 from stepd.hook.engine.kinds import Kind, Route, patience
 from stepd.hook.engine.mirror import Mirror
 from stepd.hook.engine.plan import Plan, ordered, reading, resolve, split, summing
-from stepd.hook.engine.reads import First, Unordered, common
+from stepd.hook.engine.reads import common
+from stepd.hook.engine.sight import Sight
 from stepd.hook.engine.splitting import Splitting
-from stepd.hook.engine.terms import Chain, Known, uncertain
+from stepd.hook.engine.terms import Known
 from stepd.hook.model import LiveStrategy
 from stepd.hook.order.planning import Ordering
 
@@ -47,6 +49,7 @@ class Switcher:
     def __init__(self, mirror: Mirror, devices: Devices, shared_variables: bool, ahead: Ahead, most_copies: int) -> None:
         self.mirror = mirror
         self.devices = devices
+        self.sight = Sight(mirror, shared_variables)
         self.live: Copy | None = None
         self.homes = Homes(mirror)
         self._on_switch: Callable[[], None] = lambda: None
@@ -61,20 +64,11 @@ class Switcher:
         # Step kinds that nobody prepares for, but that an order must not disturb.
         self.other_kinds: Callable[[], Sequence[Kind]] = tuple
         self.made = 0
-        self._busy: dict[str, str] = {}
-        self._seen_busy: dict[str, str] = {}
-        self._unordered = Unordered()
         self._most_copies = most_copies
         self.ahead = ahead
         # Of kinds that were prepared for, on the program's own placement.
         self.own_routes: dict[Kind, Route] = {}
-        self._shared_variables = shared_variables
         self._numbers = itertools.count(1)
-        self._version = -1
-        self._view: GraphView | None = None
-        self._classes: Classes | None = None
-        self._unsure_of: GraphView | None = None
-        self._unsure: dict[str, tuple[Chain, ...]] = {}
 
     def attach(self, on_switch: Callable[[], None], lock: Any, build_in: Building) -> None:
         """From here on this is the switcher of a session that runs. `on_switch` is called when something else is in force."""
@@ -87,48 +81,21 @@ class Switcher:
     # -- the graph as it is now ---------------------------------------------------------------------------------------
 
     def view(self) -> GraphView:
-        self._refresh()
-        assert self._view is not None
-        return self._view
+        """The graph, by the user's names."""
+        return self.sight.view()
 
     def classes(self) -> Classes:
-        self._refresh()
-        assert self._classes is not None
-        return self._classes
+        """What of it may move."""
+        return self.sight.classes()
 
-    def _refresh(self) -> None:
-        if self._version != self.mirror.version:
-            user_names = {here: name for name, (here, _) in self.mirror.aliases.items()}
-
-            def user_name(name: str) -> str | None:
-                return None if names.is_own(name) else user_names.get(name, name)
-
-            placer = self.mirror.placer
-            requested = placer.requested if placer else None
-            graph_def = capi.graph_handle_bytes(self.mirror.graph.handle)
-            self._view = GraphView.parse(graph_def, user_name, requested)
-            self._version = self.mirror.version
-            self._classes = None
-        if self._classes is None:
-            assert self._view is not None
-            self._classes = classify(self._view, self._shared_variables, {**self._tied(), **self._busy, **self._unordered.kept})
-
-    def see_as(self, other: Switcher) -> None:
-        """Take over what another switcher knows of the same graph; called with that one's lock held or nothing added to it."""
-        self._unordered = other._unordered.copy()
-        if not other._busy and other._version == self.mirror.version:
-            self._view, self._classes, self._version = other._view, other._classes, other._version
-
-    def _tied(self) -> dict[str, str]:
-        placer = self.mirror.placer
-        if placer is None:
-            return {}
-        return {n: "runs in the training process" for n, d in placer.device_of.items() if d == placer.trainer}
+    def units(self) -> list[tuple[tuple[str, ...], tuple[str, ...]]]:
+        """What may move: (ops that move together, devices on which all of them may run)."""
+        return self.sight.units(self.devices)
 
     def resolve(self, strategy: LiveStrategy) -> Plan:
         plan = resolve(strategy, self.view(), self.classes(), self.devices)
         held = self.classes().held
-        orders = self.known.orders({name: chains for name, chains in self._uncertain().items() if name not in held})
+        orders = self.known.orders({name: chains for name, chains in self.sight.uncertain().items() if name not in held})
         plan = summing(plan, orders, self.view())
         splits, refused = self.splitting.resolve(strategy, self.view(), self.classes(), self.devices)
         return split(plan, splits, refused, self.view()) if splits or refused else plan
@@ -147,7 +114,7 @@ class Switcher:
             copy = self._copy(strategy, kinds)
         calm()
         with self.lock:
-            if self._version != self.mirror.version:
+            if self.sight.is_stale():
                 copy = self._copy(strategy, kinds)
             new = self.homes.prepare(self.view(), self.homes.to_move(copy.plan.variables), self.new_prefix())
             by_copy: dict[Copy, list[Kind]] = {copy: []}
@@ -202,26 +169,16 @@ class Switcher:
         order = self.ordering.plan(strategy, self.view(), self.classes(), self.devices, plan.device_of, steps, plan.splits)
         if order.lacks_native:
             self.native_wanted()
-        reads = common(self.view(), {kind.step: self._first(kind) for kind in kinds})
+        reads = common(self.view(), {kind.step: self.sight.first_reads(kind) for kind in kinds})
         plan = reading(ordered(plan, order, self.view()), reads, self.view())
         facts = self.splitting.facts
-        copy = Copy(plan, self.mirror, self.homes, self.new_prefix, self.devices, facts, self._first)
+        copy = Copy(plan, self.mirror, self.homes, self.new_prefix, self.devices, facts, self.sight.first_reads)
         self.kept[strategy.id] = copy
         return copy
 
-    def _first(self, kind: Kind) -> frozenset[First]:
-        return self._unordered.first(kind, self.classes().held)
-
-    def _uncertain(self) -> dict[str, tuple[Chain, ...]]:
-        """Sums whose order the devices of a copy could change."""
-        if self._unsure_of is not self.view():
-            self._unsure_of = self.view()
-            self._unsure = uncertain(self._unsure_of)
-        return self._unsure
-
     def _check_known(self, kind: Kind) -> None:
         """Raise SwitchRefusedError where a step that has not run yet must first show how it adds up."""
-        name = "" if kind.runs or kind.in_parts else self.known.lacking(self.view(), kind.step, kind.ops(), self._uncertain())
+        name = "" if kind.runs or kind.in_parts else self.known.lacking(self.view(), kind.step, kind.ops(), self.sight.uncertain())
         if name:
             raise SwitchRefusedError(f"a step that has not run plainly yet needs the sum {name}, whose order is not known before")
 
@@ -258,7 +215,7 @@ class Switcher:
 
         with gate.hold(concerns, patience(gate.in_flight(concerns), seconds)) as quiet:
             if not quiet:
-                self._note_busy(gate.in_flight(concerns), moves)
+                self.sight.note_busy(gate.in_flight(concerns), moves)
                 raise NotQuietError(f"a run that uses variables that move ({next(iter(moves))}, ...) does not end")
             left = self.homes.move(self.ahead, moves)
             self._put(copy)
@@ -266,23 +223,9 @@ class Switcher:
         self.homes.free(self.ahead, left)
         return waited
 
-    def _note_busy(self, kinds: Sequence[Kind], moves: Collection[str]) -> None:
-        used = self.view().ancestors(name for kind in kinds for name in kind.ops())
-        self._seen_busy = {name: "used by a run that does not end" for name in moves if name in used}
-
-    def give_up_on_busy(self) -> bool:
-        """Leave the variables where they are that the last switch could not move; True when there are any new ones."""
-        new = self._seen_busy.keys() - self._busy.keys()
-        self._busy |= self._seen_busy
-        self._classes = None
-        return bool(new)
-
     def learn(self, kinds: Iterable[Kind]) -> bool:
         """Leave from now on what these kinds read and write without order where it is; True when some of it is elsewhere."""
-        new = self._unordered.learn(self.view(), kinds)
-        if not new:
-            return False
-        self._classes = None
+        new = self.sight.learn(kinds)
         return self.live is not None and not self.live.plan.device_of.keys().isdisjoint(new)
 
     def renew(self, session: Any, kind: Kind, gate: Gate[Kind], seconds: float) -> None:
@@ -290,18 +233,6 @@ class Switcher:
         assert self.live is not None
         strategy = self.live.plan.strategy
         self.switch(session, self.prepare(session, strategy, [kind]), gate, seconds)
-
-    def units(self) -> list[tuple[tuple[str, ...], tuple[str, ...]]]:
-        """What may move: (ops that move together, devices on which all of them may run)."""
-        view, classes = self.view(), self.classes()
-        alone = [(n,) for n in view.nodes if n not in classes.group_of and n not in classes.pinned]
-        together = [group for group in classes.groups if not any(name in classes.pinned for name in group)]
-        return [(members, self._common_devices(members)) for members in (*alone, *together)]
-
-    def _common_devices(self, members: tuple[str, ...]) -> tuple[str, ...]:
-        nodes = [self.view().nodes[name] for name in members]
-        allowed = [self.devices.allowed(n) for n in nodes]
-        return tuple(d for d in allowed[0] if all(d in other for other in allowed[1:]))
 
     def _put(self, copy: Copy | None) -> None:
         self.live = copy
@@ -325,7 +256,7 @@ class Switcher:
     def _routed(self, session: Any, kind: Kind) -> Route | None:
         copy = self.live or Copy(NO_PLAN, self.mirror, self.homes, self.new_prefix)
         if self.live is not None:
-            if self._version != self.mirror.version:
+            if self.sight.is_stale():
                 self._adopt_extended_graph(copy)
             if self.learn([kind]):
                 raise SwitchRefusedError("a step reads and writes a variable without order, which is to stay where it is")

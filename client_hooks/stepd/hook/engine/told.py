@@ -60,11 +60,21 @@ class Told:
         except Exception as e:  # the program must not end for what it does not know of
             self._disable(e)
 
-    def run_finished(self, record: RunRecord) -> None:
+    def ran(self, kind: Kind, strategy: str, begin: float, switched: bool, error: str, traced: Traced | None, feeds: Any) -> None:
+        """A run of `kind`, which began at `begin`, has ended; with `error`, the type of what it raised, or with "".
+
+        `switched`: a switch was made before it on its own thread. `feeds`: what it was fed, by feed.
+        """
+        first, kind.ran_on = kind.ran_on != strategy, strategy
+        recorded = self.trace(traced)
+        batch = _batch(feeds) if recorded is not None else ()
+        record = RunRecord(
+            kind.step, strategy, begin, kind.seconds, recorded is not None, recorded, switched or kind.waited, first, error, batch
+        )
         try:
             if self.observer is not None:
                 self.observer.run_finished(self._engine, record)
-        except Exception as e:
+        except Exception as e:  # as above
             self._disable(e)
 
     def _disable(self, error: Exception) -> None:
@@ -147,3 +157,8 @@ class Told:
         if traced is None or traced.verification is not None or not traced.traced:
             return None
         return names.repair_metadata(capi.buffer_bytes(traced.metadata), self._engine.routing.user_names())
+
+
+def _batch(feeds: Any) -> tuple[int, ...]:
+    """Leading dimensions of what is fed, by feed."""
+    return tuple(int(value.shape[0]) for value in feeds.values() if getattr(value, "shape", ()))

@@ -1,0 +1,124 @@
+"""The graph of one session as it is now, what of it may move, and what runs have taught about that.
+
+Both are worked out anew when the graph has grown or something was learned. It must not know strategies, copies or switches.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Sequence
+
+from stepd.hook.engine import capi, names
+from stepd.hook.engine.classify import Classes, classify
+from stepd.hook.engine.devices import Devices
+from stepd.hook.engine.graphview import GraphView
+from stepd.hook.engine.kinds import Kind
+from stepd.hook.engine.mirror import Mirror
+from stepd.hook.engine.reads import First, Unordered
+from stepd.hook.engine.terms import Chain, uncertain
+
+
+class Sight:
+    """See the module. Every method is called with the session's lock held."""
+
+    def __init__(self, mirror: Mirror, shared_variables: bool) -> None:
+        """`shared_variables`: other sessions see this one's variables, so that they must stay."""
+        self._mirror = mirror
+        self._shared_variables = shared_variables
+        self._busy: dict[str, str] = {}
+        self._seen_busy: dict[str, str] = {}
+        self._unordered = Unordered()
+        self._version = -1
+        self._view: GraphView | None = None
+        self._classes: Classes | None = None
+        self._unsure_of: GraphView | None = None
+        self._unsure: dict[str, tuple[Chain, ...]] = {}
+
+    def view(self) -> GraphView:
+        """The graph, by the user's names."""
+        self._refresh()
+        assert self._view is not None
+        return self._view
+
+    def classes(self) -> Classes:
+        """What of it may move."""
+        self._refresh()
+        assert self._classes is not None
+        return self._classes
+
+    def uncertain(self) -> dict[str, tuple[Chain, ...]]:
+        """Sums whose order the devices of a copy could change, with what each input may be read from."""
+        if self._unsure_of is not self.view():
+            self._unsure_of = self.view()
+            self._unsure = uncertain(self._unsure_of)
+        return self._unsure
+
+    def is_stale(self) -> bool:
+        """Has the graph grown since it was last looked at?"""
+        return self._version != self._mirror.version
+
+    def _refresh(self) -> None:
+        if self.is_stale():
+            user_names = {here: name for name, (here, _) in self._mirror.aliases.items()}
+
+            def user_name(name: str) -> str | None:
+                return None if names.is_own(name) else user_names.get(name, name)
+
+            placer = self._mirror.placer
+            requested = placer.requested if placer else None
+            graph_def = capi.graph_handle_bytes(self._mirror.graph.handle)
+            self._view = GraphView.parse(graph_def, user_name, requested)
+            self._version = self._mirror.version
+            self._classes = None
+        if self._classes is None:
+            assert self._view is not None
+            self._classes = classify(self._view, self._shared_variables, {**self._tied(), **self._busy, **self._unordered.kept})
+
+    def _tied(self) -> dict[str, str]:
+        placer = self._mirror.placer
+        if placer is None:
+            return {}
+        return {n: "runs in the training process" for n, d in placer.device_of.items() if d == placer.trainer}
+
+    def see_as(self, other: Sight) -> None:
+        """Take over what is known of the same graph in another session; called with that one's lock held or nothing added to it."""
+        self._unordered = other._unordered.copy()
+        if not other._busy and other._version == self._mirror.version:
+            self._view, self._classes, self._version = other._view, other._classes, other._version
+
+    # -- what runs teach -----------------------------------------------------------------------------------------------
+
+    def note_busy(self, kinds: Sequence[Kind], moves: Collection[str]) -> None:
+        """Runs of `kinds` do not end, and use some of the variables that were to move."""
+        used = self.view().ancestors(name for kind in kinds for name in kind.ops())
+        self._seen_busy = {name: "used by a run that does not end" for name in moves if name in used}
+
+    def give_up_on_busy(self) -> bool:
+        """Leave the variables where they are that the last switch could not move; True when there are any new ones."""
+        new = self._seen_busy.keys() - self._busy.keys()
+        self._busy |= self._seen_busy
+        self._classes = None
+        return bool(new)
+
+    def learn(self, kinds: Iterable[Kind]) -> Collection[str]:
+        """What these kinds read and write without order stays where it is from now on; returns what of it is new."""
+        new = self._unordered.learn(self.view(), kinds)
+        if new:
+            self._classes = None
+        return new
+
+    def first_reads(self, kind: Kind) -> frozenset[First]:
+        """The reads that come before writes in a step of `kind`, as far as a copy must see to it."""
+        return self._unordered.first(kind, self.classes().held)
+
+    # -- what may move -------------------------------------------------------------------------------------------------
+
+    def units(self, devices: Devices) -> list[tuple[tuple[str, ...], tuple[str, ...]]]:
+        """What may move: (ops that move together, devices on which all of them may run)."""
+        view, classes = self.view(), self.classes()
+        alone = [(n,) for n in view.nodes if n not in classes.group_of and n not in classes.pinned]
+        together = [group for group in classes.groups if not any(name in classes.pinned for name in group)]
+        return [(members, self._common(members, devices)) for members in (*alone, *together)]
+
+    def _common(self, members: tuple[str, ...], devices: Devices) -> tuple[str, ...]:
+        allowed = [devices.allowed(self.view().nodes[name]) for name in members]
+        return tuple(d for d in allowed[0] if all(d in other for other in allowed[1:]))
