@@ -107,29 +107,30 @@ def answer(request: Any, out: BinaryIO) -> None:
         write_frame(out, {"kind": "error", "message": str(error)})
 
 
-class Compiled(event.Listener):
-    """How long kernels have been compiled for: seconds of work, seconds on the wall. (numba compiles under one lock.)"""
+class Uncompiling(event.Listener):
+    """The clocks of this process, of its work and on the wall, which stand still while kernels are compiled (under one lock)."""
 
     def __init__(self) -> None:
-        self.work = self.wall = 0.0
+        self._work = self._wall = 0.0  # spent compiling; less the time of its start while that goes on
         self._depth = 0
 
     def on_start(self, event: event.Event) -> None:
         self._depth += 1
         if self._depth == 1:
-            self.work -= time.process_time()
-            self.wall -= time.monotonic()
+            self._work -= time.process_time()
+            self._wall -= time.monotonic()
 
     def on_end(self, event: event.Event) -> None:
         self._depth -= 1
         if self._depth == 0:
-            self.work += time.process_time()
-            self.wall += time.monotonic()
+            self._work += time.process_time()
+            self._wall += time.monotonic()
 
-    @property
-    def compiling(self) -> bool:
-        """Now? The sums hold no seconds then."""
-        return self._depth > 0
+    def now(self) -> tuple[float, float]:
+        """Seconds of (work, wall)."""
+        if self._depth:
+            return -self._work, -self._wall
+        return time.process_time() - self._work, time.monotonic() - self._wall
 
 
 class Budget:
@@ -142,17 +143,15 @@ class Budget:
 
     def __init__(self, patience: float) -> None:
         self._patience = patience
-        self._started = time.monotonic()
-        self._last = self._progress = 0.0
+        self._progress = 0.0
         self._best = math.inf
-        self._compiled = Compiled()
-        event.register("numba:compile", self._compiled)  # type: ignore[no-untyped-call]
+        self._clocks = Uncompiling()
+        self._started = self._clocks.now()[1]
+        event.register("numba:compile", self._clocks)  # type: ignore[no-untyped-call]
 
     def _elapsed(self) -> float:
-        if not self._compiled.compiling:
-            work = time.process_time() - self._compiled.work
-            self._last = max(work, (time.monotonic() - self._started - self._compiled.wall) / self.SLOWEST)
-        return self._last
+        work, wall = self._clocks.now()
+        return max(work, (wall - self._started) / self.SLOWEST)
 
     def __call__(self) -> float:
         """Seconds; infinite when patience ran out."""
