@@ -81,6 +81,38 @@ def test_a_split_session_learns_the_same_and_goes_back(hooked: Any, reply: Any, 
     assert np.allclose(got, expected, rtol=1e-12, atol=0)
 
 
+@pytest.mark.parametrize("into", [(0, 1, 0, 1), (0, 0, 0, 0, 1, 1, 1, 1)])
+def test_sums_are_added_up_where_a_strategy_says_and_go_back(
+    hooked: Any, reply: Any, two_devices: Any, into: tuple[int, ...]
+) -> None:
+    expected = plain(6)
+    listener = hooked()
+    x, loss, step = network()
+    with tf.Session(config=two_devices) as session:
+        session.run(tf.global_variables_initializer())
+        fed = batches(6)
+        (engine,) = listener.engines
+        one, other = (device.name for device in engine.devices())
+        own = (one, other, other, one)
+        parts = tuple(Split(op, axis, 4, own) for op, axis in (("first", "1"), ("hidden", "1")))
+        strategy = LiveStrategy("sums", {}, splits=(*parts, Split("second", "inner", 4, own, (), into)))
+        got = train(session, x, loss, step, fed[:2])
+        outcome = switch(engine, strategy, reply, lambda: session.run(loss, {x: fed[0]}))
+        assert outcome.ok and outcome.not_honoured == () and outcome.splits_in_force == 3, outcome
+        got += train(session, x, loss, step, fed[2:4])
+        metadata = tf.RunMetadata()
+        session.run(loss, {x: fed[0]}, tf.RunOptions(output_partition_graphs=True), metadata)
+        sums = [
+            node.device for graph in metadata.partition_graphs for node in graph.node if node.op == "AddN" and "second" in node.name
+        ]
+        assert set(sums) == {one, other}, "a sum on each device"
+        back = type(reply)()
+        engine.request_rollback("test", back)
+        assert back.wait().ok and engine.switcher().live is None
+        got += train(session, x, loss, step, fed[4:])
+    assert np.allclose(got, expected, rtol=1e-12, atol=0)
+
+
 def branches() -> tuple[Any, Any, Any]:
     """As `network`, with branches between which an order can choose."""
     random = np.random.RandomState(0)
