@@ -14,7 +14,8 @@ from stepd.hook.engine.classify import Classes
 from stepd.hook.engine.graphview import GraphView, function_attrs, is_stateful, output_types
 from stepd.hook.order import ties
 from stepd.hook.order.conditions import Conditions, conditions
-from stepd.hook.order.schedule import Pool, Schedule, schedule
+from stepd.hook.order.finder import Finder
+from stepd.hook.order.schedule import Pool, schedule
 from stepd.hook.order.steps import executed, memberships
 from stepd.hook.order.ties import Tie, tie
 from stepd.hook.order.waits import waits
@@ -24,8 +25,6 @@ from stepd.hook.ports import StepKind
 # Ops that take less than this share of their device's time, or less than so many seconds, are left to the runtime.
 COSTLY_SHARE = 0.002
 COSTLY_SECONDS = 20e-6
-# So many ops back is looked for one that an edge may come from.
-LOOK_BACK = 32
 # Ops that compute next to nothing, where no strategy says what ops cost.
 _CHEAP = frozenset({
     "Const", "Identity", "IdentityN", "NoOp", "Placeholder", "PlaceholderWithDefault", "Reshape", "Shape", "ShapeN", "Size",
@@ -105,11 +104,16 @@ def _edges_of_step(
     ends = _ends(view, classes, seconds, wanted, held)
     numbers = _with_groups(classes, ends)
     waiting, above = waits(view, order, needed, device_of), behind(order, needed, numbers)
-    finder = _Finder(view, classes, members, device_of, held, waiting, above, numbers, ends)
+    finder = Finder(str, members, held, device_of, waiting, above, numbers, ends, wanted.priority)
+
+    def tied(before: str, after: str) -> Edge | None:
+        found = tie(view, classes, before, after, members, finder.may)
+        return Edge(before, after, found) if found is not None else None
+
     edges = []
     for after in sorted(ends, key=lambda name: (plan.start[name], wanted.priority[name])):
         if after not in done:
-            edge = finder.edge_to(after, plan, wanted.priority)
+            edge = finder.edge_to(after, plan, tied)
             if edge is not None:
                 edges.append(edge)
     return edges
@@ -175,43 +179,3 @@ def behind(order: Iterable[str], needed: Mapping[str, Iterable[str]], numbers: M
             bits |= found[source]
         found[name] = bits
     return found
-
-
-@dataclass(frozen=True)
-class _Finder:
-    view: GraphView
-    classes: Classes
-    members: Mapping[str, int]
-    device_of: Mapping[str, str]
-    held: Mapping[str, Conditions | None]
-    waits: Mapping[str, int]
-    behind: Mapping[str, int]
-    numbers: Mapping[str, int]  # of the bits in `behind`
-    ends: Collection[str]
-
-    def edge_to(self, after: str, plan: Schedule, priority: Mapping[str, int]) -> Edge | None:
-        """The edge from the last op that kept `after` waiting and that may hold it up."""
-        before = plan.before.get(after)
-        for _ in range(LOOK_BACK):
-            if before is None or plan.finish[before] <= plan.ready[after]:
-                return None
-            if before in self.numbers and self.behind[after] >> self.numbers[before] & 1:
-                return None  # it comes after that one anyway
-            if before in self.ends and priority[before] < priority[after] and self.device_of[before] == self.device_of[after]:
-                found = tie(self.view, self.classes, before, after, self.members, self._may)
-                if found is not None:
-                    return Edge(before, after, found)
-            before = plan.before.get(before)
-        return None
-
-    def _may(self, signal: str, held: str) -> bool:
-        """Whether `held` may wait for `signal`: it runs in the same steps, no rarer, without other waits, and not later anyway."""
-        least, most = self.held.get(signal), self.held.get(held)
-        return (
-            least is not None
-            and most is not None
-            and least <= most
-            and self.members.get(signal) == self.members.get(held)
-            and not self.waits[signal] & ~self.waits[held]
-            and not self.behind[signal] >> self.numbers[held] & 1
-        )

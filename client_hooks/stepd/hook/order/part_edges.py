@@ -12,10 +12,11 @@ from dataclasses import dataclass
 
 from stepd.hook.engine.classify import Classes
 from stepd.hook.engine.graphview import GraphView
-from stepd.hook.order.conditions import Conditions, conditions
-from stepd.hook.order.edges import LOOK_BACK, Edge, Wanted, behind, is_acyclic, may_end, seconds_of, worth_an_order
+from stepd.hook.order.conditions import conditions
+from stepd.hook.order.edges import Edge, Wanted, behind, is_acyclic, may_end, seconds_of, worth_an_order
+from stepd.hook.order.finder import Finder
 from stepd.hook.order.pieces import Pieces, piece, pieces_of
-from stepd.hook.order.schedule import Pool, Schedule, schedule
+from stepd.hook.order.schedule import Pool, schedule
 from stepd.hook.order.steps import executed, memberships
 from stepd.hook.order.ties import Tie
 from stepd.hook.order.waits import may_block, waits_of
@@ -94,10 +95,19 @@ def _of_step(
     ties = _Ties(view, classes, pieces)
     numbered = {name: k for k, name in enumerate(dict.fromkeys([*ends, *(ties.first(name) for name in ends)]))}
     waiting = waits_of(order, pieces.needed, pieces.device_of, lambda name: may_block(view, pieces.origin[name][0]))
-    finder = _Finder(
-        pieces, ties, members, held, waiting, behind(order, pieces.needed, numbered), numbered, frozenset(ends), priority
+    above = behind(order, pieces.needed, numbered)
+    finder = Finder(
+        lambda name: pieces.origin[name][0], members, held, pieces.device_of, waiting, above, numbered, frozenset(ends), priority
     )
-    found = (finder.edge_to(after, plan) for after in sorted(ends, key=lambda name: (plan.start[name], priority[name])))
+
+    def tied(before: str, after: str) -> Edge | None:
+        signal, waits = ties.last(before), ties.first(after)
+        if not finder.may(signal, waits):
+            return None
+        (told, one), (holds, other) = pieces.origin[signal], pieces.origin[waits]
+        return Edge(pieces.origin[before][0], pieces.origin[after][0], Tie(told, None, holds, -1), (one, other))
+
+    found = (finder.edge_to(after, plan, tied) for after in sorted(ends, key=lambda name: (plan.start[name], priority[name])))
     return [edge for edge in found if edge is not None]
 
 
@@ -124,54 +134,3 @@ class _Ties:
                 break
             op = near.pop()
         return piece(op, part)
-
-
-@dataclass(frozen=True)
-class _Finder:
-    pieces: Pieces
-    ties: _Ties
-    members: Mapping[str, int]
-    held: Mapping[str, Conditions | None]
-    waits: Mapping[str, int]
-    behind: Mapping[str, int]
-    numbers: Mapping[str, int]  # of the bits in `behind`
-    ends: Collection[str]
-    priority: Mapping[str, int]
-
-    def edge_to(self, after: str, plan: Schedule) -> Edge | None:
-        """The edge from the last piece that kept `after` waiting and that may hold it up."""
-        before = plan.before.get(after)
-        for _ in range(LOOK_BACK):
-            if before is None or plan.finish[before] <= plan.ready[after]:
-                return None
-            if before in self.numbers and self.behind[after] >> self.numbers[before] & 1:
-                return None
-            if self._ordered(before, after):
-                signal, waits = self.ties.last(before), self.ties.first(after)
-                if self._may(signal, waits):
-                    return self._edge(before, after, signal, waits)
-            before = plan.before.get(before)
-        return None
-
-    def _ordered(self, before: str, after: str) -> bool:
-        places = self.pieces.device_of
-        return before in self.ends and self.priority[before] < self.priority[after] and places[before] == places[after]
-
-    def _edge(self, before: str, after: str, signal: str, waits: str) -> Edge:
-        origin = self.pieces.origin
-        (told, one), (holds, other) = origin[signal], origin[waits]
-        return Edge(origin[before][0], origin[after][0], Tie(told, None, holds, -1), (one, other))
-
-    def _may(self, signal: str, waits: str) -> bool:
-        """Whether `waits` may come behind `signal`: it runs in the same steps, no rarer, without other waits, and not before it."""
-        told, holds = self.pieces.origin[signal][0], self.pieces.origin[waits][0]
-        least, most = self.held.get(told), self.held.get(holds)
-        return (
-            told != holds
-            and least is not None
-            and most is not None
-            and least <= most
-            and self.members.get(told) == self.members.get(holds)
-            and not self.waits[signal] & ~self.waits[waits]
-            and not self.behind[signal] >> self.numbers[waits] & 1
-        )
