@@ -139,3 +139,24 @@ def program_temporary(record):
         sess.run(v.initializer)
         for k in range(9):
             record.value(f"{k}", sess.run([total, reads], {x: [k, 1.0]}))
+
+
+def program_assigned(record):
+    """What reads after an assignment, averages of what was just trained: of reference variables they see the memory itself."""
+    x = tf.placeholder(tf.float32, [3], name="x")
+    v = tf.get_variable("v", [3], initializer=tf.ones_initializer())
+    w = tf.get_variable("w", [40, 40], initializer=tf.glorot_uniform_initializer(seed=1))
+    with tf.control_dependencies([tf.assign_add(v, x)]):
+        seen = tf.identity(v) * 2.0
+    loss = tf.reduce_sum(tf.square(tf.matmul(w, w))) * 0.01
+    with tf.control_dependencies([loss]):
+        train = tf.train.MomentumOptimizer(0.01, 0.9, use_locking=True).minimize(loss, var_list=[w])
+    averages = tf.train.ExponentialMovingAverage(0.8)
+    with tf.control_dependencies([train]):
+        keep, after = averages.apply([w]), tf.reduce_sum(tf.matmul(w, w))
+    with tf.Session() as sess:
+        sess.run(tf.global_variables_initializer())
+        for k in range(10):
+            record.value(f"seen {k}", sess.run(seen, {x: [k, 1, -1]}))
+            record.value(f"trained {k}", sess.run([loss, after, keep])[:2])
+            record.value(f"kept {k}", sess.run([v, w, averages.average(w)]))
