@@ -3,10 +3,11 @@
     python tests/benchmarks/bench_quality.py [--suite random zoo workloads] [--only PART ...] [--budgets 1 10] [--label NAME]
         [--searches S] [--time-limit S] [--tables]
 
-Problems: `random_problems.suite`, the zoo (build_zoo.py; as it is, on eight devices, and with memory that no single device
-suffices for) and the files of dnn-partitioning. All in one process with one worker and budgets in seconds of its CPU time, so that
-what else the machine does changes little. Every result is one JSON file in build/bench/quality/: what was stopped, or ended by
-`--time-limit`, goes on where it was. `--label` names a version of the portfolio to compare with others. Then the table.
+Problems: `random_problems.suite` (random), `random_dags.dags` (dags), the zoo (build_zoo.py; as it is, on eight devices, and with
+memory that no single device suffices for) and the files of dnn-partitioning. All in one process with one worker and budgets in
+seconds of its CPU time, so that what else the machine does changes little. Every result is one JSON file in build/bench/quality/:
+what was stopped, or ended by `--time-limit`, goes on where it was. `--label` names a version of the portfolio to compare with
+others. Then the table.
 """
 
 from __future__ import annotations
@@ -79,6 +80,11 @@ def problems(arguments: argparse.Namespace) -> Iterator[tuple[str, Load]]:
 
         for problem in suite(arguments.count, arguments.seed, arguments.ops):
             yield f"random-{problem.name}", lambda problem=problem: problem
+    if "dags" in arguments.suite:
+        from random_dags import dags
+
+        for problem in dags(arguments.count, arguments.seed, arguments.ops):
+            yield f"dag-{problem.name}", lambda problem=problem: problem
     files: list[Path] = []
     if "zoo" in arguments.suite:
         files += sorted(arguments.zoo.glob("*.json.gz"), key=lambda path: path.stat().st_size)
