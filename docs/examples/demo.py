@@ -4,10 +4,13 @@ Runs docs/examples/train_digits.py, which knows nothing of stepd, on two local d
 
 1. plainly, on one of the two devices (the faster of a worker and a session in the program's own process);
 2. placed by hand on both;
-3. under stepd on both, switched in the session, and once more, switched by checkpoint and restart.
+3. under stepd on both, switched in the session, and once more, switched by checkpoint and restart; the daemon remembers what it
+   learned from the first of the two.
 
-Each job under stepd first runs alone until its strategy has settled. Then all jobs take turns of some steps, so that none has the
-machine's best minute for itself. Every loss of every step is compared with the plain run's. Ends with a table and OUT/summary.json.
+Each job under stepd first runs alone until its strategy has settled: the daemon has looked for one, and for a better one with what
+the first has taught. Then it is told to leave it at that (`stepctl pause`), and all jobs take turns of some steps, so that none has
+the machine's best minute for itself. Every loss of every step is compared with the plain run's. Ends with a table and
+OUT/summary.json.
 """
 
 from __future__ import annotations
@@ -17,6 +20,7 @@ import contextlib
 import json
 import os
 import shutil
+import signal
 import socket
 import statistics
 import subprocess
@@ -34,6 +38,8 @@ BIN = Path(sys.executable).parent
 WARM_UP = 20  # steps that build executors and fill caches
 TURN = 20  # steps
 COMPARED = 60  # steps of each job, by turns
+ROUNDS = 2  # of planning, until a job counts as settled
+ENDLESS = 1_000_000  # steps: the jobs are told when to end
 console = Console(highlight=False)
 
 
@@ -41,19 +47,16 @@ def start(
     out: Path,
     name: str,
     *,
-    steps: int,
     options: list[str],
     others: list[subprocess.Popen[bytes]],
     prefix: tuple[str, ...] = (),
     environ: dict[str, str] | None = None,
-    core: int | None = None,
 ) -> Job:
     """Start the script in a process of its own."""
     result, report = out / f"{name}.json", out / f"{name}-events.jsonl"
-    command = [*prefix, sys.executable, str(SCRIPT), "--steps", str(steps), "--out", str(result), *options]
-    pin = None if core is None else (lambda: os.sched_setaffinity(0, {core}))
+    command = [*prefix, sys.executable, str(SCRIPT), "--steps", str(ENDLESS), "--out", str(result), *options]
     script = subprocess.Popen(
-        command, env=os.environ | (environ or {}) | {"STEPD_REPORT": str(report)}, stderr=subprocess.PIPE, text=True, preexec_fn=pin
+        command, env=os.environ | (environ or {}) | {"STEPD_REPORT": str(report)}, stderr=subprocess.PIPE, text=True
     )
     return Job(name, script, result, report, others, lambda line: console.print(f"  {line}"))
 
@@ -79,11 +82,11 @@ def two_workers(cores: list[int], processes: contextlib.ExitStack) -> tuple[str,
     return f"grpc://localhost:{ports[0]}", workers
 
 
-def daemon(out: Path, way: str, processes: contextlib.ExitStack) -> tuple[Path, subprocess.Popen[bytes]]:
+def daemon(out: Path, processes: contextlib.ExitStack) -> tuple[Path, subprocess.Popen[bytes]]:
     """`stepd serve` with its state under `out`: (its socket, its process). Its jobs may be silent while others have their turn."""
-    path = Path(f"/tmp/stepd-demo-{os.getpid()}-{way}.sock")  # paths of sockets must be short
-    options = ["--socket", str(path), "--state-dir", str(out / f"state-{way}"), "--set", "silence_seconds=3600"]
-    log = processes.enter_context((out / f"daemon-{way}.log").open("wb"))
+    path = Path(f"/tmp/stepd-demo-{os.getpid()}.sock")  # paths of sockets must be short
+    options = ["--socket", str(path), "--state-dir", str(out / "state"), "--set", "silence_seconds=3600"]
+    log = processes.enter_context((out / "daemon.log").open("wb"))
     process = subprocess.Popen([sys.executable, "-m", "stepd.daemon.main", "serve", *options], stdout=log, stderr=subprocess.STDOUT)
     processes.callback(process.kill)
     deadline = time.monotonic() + 60
@@ -98,12 +101,24 @@ def stepctl(path: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run([str(BIN / "stepctl"), "--socket", str(path), *arguments], capture_output=True, text=True, check=False)
 
 
-def compared(
-    out: Path, cores: list[int], settle: int, processes: contextlib.ExitStack
-) -> tuple[list[Job], Job, list[tuple[Job, Path]]]:
-    """Start every job and let it run alone until it has settled: (plain ones, the one placed by hand, those under stepd with their
-    daemons' sockets). The first plain job runs as many steps as those under stepd: its losses are what theirs must be."""
-    long, short = settle + COMPARED + 1, WARM_UP + COMPARED + 1
+def settled(path: Path, name: str, rounds: int) -> bool:
+    """Has the daemon been through so many rounds of planning for this job, and judged what came of them?"""
+    log = (path / "daemon.log").read_text().splitlines()
+    events = [json.loads(line) for line in log if line.startswith("{") and line.endswith("}")]
+    job = next((event["job"] for event in events if event["event"] == "job attached" and event["name"] == name), "")
+    phases = [event["phase"] for event in events if event["event"] == "session" and event["job"] == job]
+    return phases.count("PLANNING") >= rounds and phases[-1] in ("COMMITTED", "WATCHING", "ROLLED_BACK")
+
+
+def pin(job: Job, core: int) -> None:
+    """Keep a script that runs in one process, with all its threads, on one core."""
+    for thread in Path(f"/proc/{job.script.pid}/task").iterdir():
+        os.sched_setaffinity(int(thread.name), {core})
+
+
+def compared(out: Path, cores: list[int], most: int, processes: contextlib.ExitStack) -> tuple[list[Job], Job, list[Job], Path]:
+    """Start every job and let it run alone until it has settled: (plain ones, the one placed by hand, those under stepd, their
+    daemon's socket). The first plain job runs as many steps as those under stepd: its losses are what theirs must be."""
 
     def alone(job: Job, steps: int) -> Job:
         processes.callback(job.end)
@@ -111,19 +126,30 @@ def compared(
         job.run_until(steps)
         return job
 
-    stepd = []
-    for way in ("in-session", "restart"):
-        path, process = daemon(out, way, processes)
-        prefix = (str(BIN / "stepd-run"), "--socket", str(path), "--name", "digits", "--local-devices", "2", "--")
-        job = start(out, f"stepd-{way}", steps=long, options=[], others=[process], prefix=prefix, environ={"STEPD_WAY": way})
-        stepd.append((alone(job, settle), path))
+    def under_stepd(way: str, rounds: int) -> Job:
+        prefix = (str(BIN / "stepd-run"), "--socket", str(path), "--name", way, "--local-devices", "2", "--")
+        job = start(out, f"stepd-{way}", options=[], others=[process], prefix=prefix, environ={"STEPD_WAY": way})
+        processes.callback(job.end)
+        console.print(f"[bold]{job.name}[/bold]: alone until its strategy has settled, at most {most} steps")
+        for steps in range(TURN, most + 1, TURN):
+            job.run_until(steps)
+            if settled(out, way, rounds):
+                break
+        process.send_signal(signal.SIGCONT)
+        stepctl(path, "pause", way)
+        process.send_signal(signal.SIGSTOP)
+        return job
+
+    path, process = daemon(out, processes)
+    stepd = [under_stepd("in-session", ROUNDS), under_stepd("restart", 1)]
+    own = alone(start(out, "plain-own-process", options=[], others=[]), max(job.step for job in stepd))  # on all cores, to be quick
+    pin(own, cores[0])
     target, workers = two_workers(cores, processes)
-    worker = alone(start(out, "plain-worker", steps=long, options=["--target", target], others=workers), settle)
+    worker = alone(start(out, "plain-worker", options=["--target", target], others=workers), WARM_UP)
     target, workers = two_workers(cores, processes)
     both = ["--target", target, "--devices", "/job:worker/task:0,/job:worker/task:1"]
-    hand = alone(start(out, "hand-placed", steps=short, options=both, others=workers), WARM_UP)
-    own = alone(start(out, "plain-own-process", steps=short, options=[], others=[], core=cores[0]), WARM_UP)
-    return [worker, own], hand, stepd
+    hand = alone(start(out, "hand-placed", options=both, others=workers), WARM_UP)
+    return [own, worker], hand, stepd, path
 
 
 def summarize(plain: list[Job], hand: Job, stepd: list[Job], trials: list[dict]) -> dict[str, float | int]:
@@ -142,7 +168,9 @@ def summarize(plain: list[Job], hand: Job, stepd: list[Job], trials: list[dict])
         "speedup_over_hand_placed": by_hand / ours,
         "switches": sum(event["event"] == "switch" and event["ok"] and not event["rollback"] for event in events),
         "rollbacks": sum(event["event"] == "switch" and event["ok"] and event["rollback"] for event in events),
-        "loss_max_abs_diff": max(abs(a - b) for job in stepd for a, b in zip(job.losses(), reference, strict=True)),
+        "loss_max_abs_diff": max(
+            abs(a - b) for job in stepd for a, b in zip(job.losses(), reference[: len(job.losses())], strict=True)
+        ),
         "steps": sum(len(job.losses()) for job in stepd),
         "predicted_step_seconds": kept[-1]["predicted_seconds"] if kept else 0.0,
     }
@@ -167,7 +195,7 @@ def show(summary: dict[str, float | int]) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, default=Path("build/demo"))
-    parser.add_argument("--settle", type=int, default=140, help="steps that each job under stepd runs alone, a multiple of 20")
+    parser.add_argument("--most", type=int, default=440, help="steps that a job under stepd may take to settle")
     options = parser.parse_args()
     cores = sorted(os.sched_getaffinity(0))[:2]
     if len(cores) < 2:
@@ -180,18 +208,19 @@ def main() -> None:
         "there would be nothing to gain.)\n"
     )
     with contextlib.ExitStack() as processes:
-        plain, hand, stepd = compared(options.out, cores, options.settle, processes)
-        jobs = [*plain, hand, *(job for job, _ in stepd)]
-        for round_ in by_turns(jobs, COMPARED, TURN):
+        plain, hand, stepd, path = compared(options.out, cores, options.most, processes)
+        for round_ in by_turns([*plain, hand, *stepd], COMPARED, TURN):
             console.print(f"[bold]round {round_} of {COMPARED // TURN}[/bold] is over: {TURN} steps of each job in turn")
-        trials = []
-        for job in jobs:
+        for job in (*stepd, hand, *plain):
+            if job is plain[0]:  # what the others are compared with
+                job.run_until(max(len(job.losses()) for job in stepd))
             job.finish()
-        for job, path in stepd:
-            console.print(f"[bold]{job.name}[/bold]")
-            console.print(stepctl(path, "history", "digits").stdout)
-            trials += json.loads(stepctl(path, "history", "digits", "-o", "json").stdout)
-        summary = summarize(plain, hand, [job for job, _ in stepd], trials)
+        trials = []
+        for way in ("in-session", "restart"):
+            console.print(f"[bold]stepd-{way}[/bold]")
+            console.print(stepctl(path, "history", way).stdout)
+            trials += json.loads(stepctl(path, "history", way, "-o", "json").stdout)
+        summary = summarize(plain, hand, stepd, trials)
     (options.out / "summary.json").write_text(json.dumps(summary, indent=2) + "\n")
     show(summary)
     console.print(f"Written to {options.out / 'summary.json'}; the daemons' logs and every run's steps are beside it.")

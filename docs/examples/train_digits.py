@@ -4,7 +4,7 @@ A plain TensorFlow graph-mode program: tf.data feeds shuffled batches, two block
 at several filter sizes, Adam learns. By itself it runs wherever TensorFlow puts it. `--devices A,B` is what an expert would add by
 hand: the branches of every block shared out over two devices so that each has half of the multiplications.
 
-    python train_digits.py --steps 100
+    python train_digits.py --steps 100      # Ctrl-C ends it after the step that it is in
     python train_digits.py --target grpc://localhost:2222 --devices /job:stepd/task:0,/job:stepd/task:1
 """
 
@@ -12,7 +12,9 @@ import argparse
 import contextlib
 import json
 import pathlib
+import signal
 import sys
+import threading
 import time
 
 import numpy as np
@@ -96,12 +98,16 @@ def main():
         images, labels = batches(options.batch)
     loss, train = build(images, labels, on)
 
+    stopping = threading.Event()
+    signal.signal(signal.SIGINT, lambda number, frame: stopping.set())
     losses, starts, seconds = [], [], []
     with v1.Session(
         options.target, config=v1.ConfigProto(inter_op_parallelism_threads=2, intra_op_parallelism_threads=1)
     ) as session:
         session.run(v1.global_variables_initializer())
         for step in range(options.steps):
+            if stopping.is_set():
+                break
             start = time.perf_counter()
             value, _ = session.run([loss, train])
             seconds.append(time.perf_counter() - start)

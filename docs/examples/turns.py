@@ -78,7 +78,8 @@ class Job:
         self.step = step
 
     def finish(self) -> None:
-        """Let it run to its end. Raises SystemExit when it failed."""
+        """Let it end after the step that it is in (SIGINT). Raises SystemExit when it failed."""
+        self.script.send_signal(signal.SIGINT)
         self.run_until(sys.maxsize)
 
     def end(self) -> None:

@@ -175,3 +175,15 @@ def test_a_search_starts_from_the_order_in_force() -> None:
         plan = planning.begin(situation(), [replace(measured("", 0.1, in_force=True), priority=order)], ordered=ordered)
         planning.run(plan, lambda _, starts, report: started.append(starts[0].priority.tolist()), lambda found: None)
     assert started == [list(range(problem.n_ops))[::-1], plan.order.tolist()]
+
+
+def test_what_won_its_trial_before_is_where_a_search_starts_too() -> None:
+    own = measured("", 0.101, in_force=True)
+    won, lost = measured("won", 0.06, ("right/bias",)), measured("lost", 0.2, ("left",), lost=True)
+    plan = planning.begin(situation(), [own, won, lost], ordered=True)
+    started: list[list[int]] = []
+    found: list[planning.Candidate] = []
+    planning.run(plan, lambda _, starts, report: started.extend(start.placement.tolist() for start in starts), found.append)
+    names = plan.assembled.problem.op_names
+    assert started == [[0] * len(names), [int(name in ("right", "right/bias")) for name in names]]
+    assert found[-1].algorithm == "kept before: won"

@@ -57,6 +57,7 @@ Search = Callable[[Problem, Sequence[Strategy], Report], None]
 class Planning:
     """One plan in progress: what was assembled and how far the model can be trusted. `consider` judges what
     a search finds. order: int32 [n], the graph's natural one; order_in_force: as enforced today.
+    kept: strategies that won their trial and are not in force.
     """
 
     assembled: Assembled
@@ -64,6 +65,7 @@ class Planning:
     order: Index
     order_in_force: Index
     ordered: bool
+    kept: tuple[Strategy, ...]
     lost: tuple[Index, ...]
     lost_splits: tuple[set[int], ...]
     _best: list[tuple[int, float]]
@@ -120,14 +122,19 @@ def begin(situation: Situation, measured: Sequence[Measured], *, ordered: bool =
     )
     index = {name: k for k, name in enumerate(assembled.problem.op_names)}
     lost_splits = tuple({index.get(split[0], -1) for split in known.splits} for known in measured if known.lost and known.splits)
+    kept = tuple(
+        _strategy(assembled.problem, *columns(assembled.problem, assembled.today, order, known), f"kept before: {known.id[:8]}")
+        for known in measured
+        if known.id and not known.lost and not known.in_force and not known.splits
+    )
     today = next((known for known in measured if known.in_force and ordered), None)
     in_force = columns(assembled.problem, assembled.today, order, today)[1] if today else order
-    return Planning(assembled, calibration, order, in_force, ordered, lost, lost_splits, [])
+    return Planning(assembled, calibration, order, in_force, ordered, kept, lost, lost_splits, [])
 
 
 def run(planning: Planning, search: Search, tell: Callable[[Candidate], None]) -> None:
-    """Today's placement, every single device and data parallelism by splitting, then what `search` finds; `tell`
-    hears of each better candidate at once.
+    """Today's placement, what was kept before (by an earlier job with this graph, say), every single device and data parallelism
+    by splitting, then what `search` finds; `tell` hears of each better candidate at once.
     """
     problem = planning.assembled.problem
 
@@ -137,11 +144,11 @@ def run(planning: Planning, search: Search, tell: Callable[[Candidate], None]) -
             tell(candidate)
 
     today = _strategy(problem, planning.assembled.today, planning.order_in_force, "today")
-    for start in (today, *single_devices(problem, planning.order)):
+    for start in (today, *planning.kept, *single_devices(problem, planning.order)):
         report(start)
     for replicated in replicate.candidates(problem, planning.order):
         report(replicated)
-    search(problem, [today], report)
+    search(problem, [today, *planning.kept], report)
 
 
 def single_ops_split(problem: Problem) -> Strategy:
