@@ -69,6 +69,18 @@ def test_transfers_share_their_link_and_are_no_ops() -> None:
     assert step.devices == () or times(step)[CPU_1] == {}
 
 
+@pytest.mark.parametrize("ahead", [0, 500_000, -500_000])
+def test_a_tensor_is_on_its_way_from_when_it_was_made(ahead) -> None:
+    """However far the clocks of the two hosts disagree: one of the tensors was sent at once."""
+
+    def sent(op: str, start: int, micros: int) -> profile_pb2.NodeExecStats:
+        return node("RecvTensor", 1_000_000 + start, micros, f"[1B] [1Mb/s] edge_1_{op} from {CPU} to {CPU_1}", size=8)
+
+    made = [node("a", 1_000_000 + ahead, 20), node("scope/b", 1_000_020 + ahead, 20)]
+    step = parse((CPU, made), (CPU_1, [sent("a", 20, 10), sent("scope/b", 100, 50), sent("not/known", 160, 10)]))
+    assert [t.seconds for t in step.transfers] == pytest.approx([10e-6, 110e-6, 10e-6])
+
+
 def test_gpu_kernel_times_replace_host_times() -> None:
     step = parse(
         (GPU, [node("a", 0, 10, "a = MatMul()", size=64), node("scope/b", 10, 10, "scope/b = Add()")]),

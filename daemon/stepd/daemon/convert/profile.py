@@ -9,7 +9,8 @@ transfers between the GPUs of a process and its host, which have no RecvTensor e
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Iterator
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -122,7 +123,7 @@ def _op_of(stats: profile_pb2.NodeExecStats, ops: Collection[str]) -> str | None
 
 @dataclass(frozen=True)
 class _Transfer:
-    """A RecvTensor entry (it starts when the producer began to send), or a copy of a GPU (`op` is empty)."""
+    """A RecvTensor entry (it starts when its device began to send), or a copy of a GPU (`op` is empty)."""
 
     src: str
     dst: str
@@ -156,15 +157,20 @@ def _read_copies(entry: profile_pb2.DeviceStepStats, kind: str, index: int, devi
             yield _Transfer(src, dst, "", int(found["size"]), *_interval(stats))
 
 
-def _share_links(transfers: list[_Transfer]) -> Iterator[Transfer]:
-    """Transfers that were under way on a link at once shared it: each is charged its share of the time, so that the times of a link
-    add up to what it was busy for."""
+def _share_links(transfers: list[_Transfer], made: Mapping[tuple[str, str], float]) -> Iterator[Transfer]:
+    """What each transfer cost its link. A tensor is on its way from when it was made (`made`: end of an op on a device), not only
+    from when its device found the time to send it. Those that were on their way at once shared the link: each is charged its share
+    of the time, so that the times of a link add up to what it had something to deliver for.
+    """
     by_link: dict[tuple[str, str], list[_Transfer]] = {}
     for transfer in transfers:
         by_link.setdefault((transfer.src, transfer.dst), []).append(transfer)
     for (src, dst), seen in by_link.items():
         origin = min(transfer.start for transfer in seen)
-        start = np.array([transfer.start - origin for transfer in seen])
+        waited = np.array([transfer.start - made.get((src, transfer.op), np.nan) for transfer in seen])
+        if not np.isnan(waited).all():
+            waited -= np.nanmin(waited)  # somebody is sent at once: what is left is how far the clocks of two hosts disagree
+        start = np.array([transfer.start - origin for transfer in seen]) - np.nan_to_num(waited)
         end = np.array([transfer.end - origin for transfer in seen])
         for transfer, seconds in zip(seen, share_overlaps(start, end).tolist(), strict=True):
             yield Transfer(src, dst, transfer.op, transfer.size, seconds)
@@ -210,7 +216,7 @@ def _observation(
         seen.append(DeviceObservation(device, tuple(times), np.array(list(times.values()))))
     return StepObservation(
         devices=tuple(seen),
-        transfers=tuple(_share_links(transfers)),
+        transfers=tuple(_share_links(transfers, _made(host))),
         output_bytes=sizes.output_bytes,
         temp_bytes=sizes.temp_bytes,
         resident_bytes=sizes.resident_bytes,
@@ -219,6 +225,15 @@ def _observation(
         overhead_seconds=overhead,
         notes=tuple(notes),
     )
+
+
+def _made(host: dict[str, _Line]) -> dict[tuple[str, str], float]:
+    """When each op on each device had made its outputs; those of loops, which made several, are left out."""
+    made: dict[tuple[str, str], float] = {}
+    for device, line in host.items():
+        times = Counter(line.ops)
+        made.update(((device, op), end) for op, end in zip(line.ops, line.end, strict=True) if op is not None and times[op] == 1)
+    return made
 
 
 def _summed(line: _Line) -> tuple[dict[str, float], float]:
