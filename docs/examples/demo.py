@@ -101,13 +101,13 @@ def stepctl(path: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run([str(BIN / "stepctl"), "--socket", str(path), *arguments], capture_output=True, text=True, check=False)
 
 
-def settled(path: Path, name: str, rounds: int) -> bool:
-    """Has the daemon been through so many rounds of planning for this job, and judged what came of them?"""
+def settled(path: Path, name: str) -> bool:
+    """Has the daemon been through its rounds of planning for this job, and judged what came of them?"""
     log = (path / "daemon.log").read_text().splitlines()
     events = [json.loads(line) for line in log if line.startswith("{") and line.endswith("}")]
     job = next((event["job"] for event in events if event["event"] == "job attached" and event["name"] == name), "")
     phases = [event["phase"] for event in events if event["event"] == "session" and event["job"] == job]
-    return phases.count("PLANNING") >= rounds and phases[-1] in ("COMMITTED", "WATCHING", "ROLLED_BACK")
+    return phases.count("PLANNING") >= ROUNDS and phases[-1] in ("COMMITTED", "WATCHING", "ROLLED_BACK")
 
 
 def pin(job: Job, core: int) -> None:
@@ -126,14 +126,14 @@ def compared(out: Path, cores: list[int], most: int, processes: contextlib.ExitS
         job.run_until(steps)
         return job
 
-    def under_stepd(way: str, rounds: int) -> Job:
+    def under_stepd(way: str) -> Job:
         prefix = (str(BIN / "stepd-run"), "--socket", str(path), "--name", way, "--local-devices", "2", "--")
         job = start(out, f"stepd-{way}", options=[], others=[process], prefix=prefix, environ={"STEPD_WAY": way})
         processes.callback(job.end)
         console.print(f"[bold]{job.name}[/bold]: alone until its strategy has settled, at most {most} steps")
         for steps in range(TURN, most + 1, TURN):
             job.run_until(steps)
-            if settled(out, way, rounds):
+            if settled(out, way):
                 break
         process.send_signal(signal.SIGCONT)
         stepctl(path, "pause", way)
@@ -141,7 +141,7 @@ def compared(out: Path, cores: list[int], most: int, processes: contextlib.ExitS
         return job
 
     path, process = daemon(out, processes)
-    stepd = [under_stepd("in-session", ROUNDS), under_stepd("restart", 1)]
+    stepd = [under_stepd("in-session"), under_stepd("restart")]
     own = alone(start(out, "plain-own-process", options=[], others=[]), max(job.step for job in stepd))  # on all cores, to be quick
     pin(own, cores[0])
     target, workers = two_workers(cores, processes)
