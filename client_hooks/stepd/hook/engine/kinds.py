@@ -63,12 +63,15 @@ class Kind:
         return {split_input(name)[0] for name in (*self.step.feeds, *self.step.fetches, *self.step.targets)}
 
     def ran(self, seconds: float, held: float) -> None:
-        """A run took `seconds`; switches held runs back for `held` of them, at most."""
+        """A run took `seconds`; switches held runs back for `held` seconds meanwhile, or had begun to before it came: how much of
+        either the run felt is not known, so that it says nothing of how short a run can be.
+        """
         self.runs += 1
         self.seconds = seconds
         if self.runs == 1:
             self.first_seconds = seconds
-        self.least = min(self.least, seconds - held)
+        if held <= 0.0 or self.runs == 1:
+            self.least = min(self.least, seconds)
 
 
 def step_kind(feeds: list[str], fetches: list[str], targets: list[str]) -> StepKind:
