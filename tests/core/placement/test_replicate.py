@@ -169,3 +169,8 @@ def test_parts_teach_what_the_whole_takes():
     assert whole.devices[0].ops == ("a", "c") and whole.devices[0].seconds == pytest.approx([1.2, 1.0])
     assert whole.devices[1].seconds == pytest.approx([1.2])
     assert whole.output_bytes == {"c": {0: 7}} and whole.temp_bytes == {}
+
+
+def test_devices_that_measure_alike_get_equal_parts(lab):
+    found = replicate.place(network(lab, second_device=1.04), PlanOptions())
+    assert {split.weights for split in found.splits} == {()}

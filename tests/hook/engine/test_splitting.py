@@ -10,6 +10,7 @@ from tensorflow.core.framework import graph_pb2
 
 from stepd.hook.engine import copies
 from stepd.hook.engine.settings import Chaos
+from stepd.hook.engine.splitting import Splitting
 from stepd.hook.model import LiveStrategy, Order, Split, Way
 
 tf = pytest.importorskip("tensorflow.compat.v1")
@@ -207,3 +208,64 @@ def test_chaos_with_splits_trains_the_same(hooked: Any) -> None:
         got = train(session, x, loss, step, batches(12))
     assert np.allclose(got, expected, rtol=1e-12, atol=0)
     assert sum(outcome.splits_in_force > 0 for outcome in listener.switches) >= 2
+
+
+def test_what_is_cut_can_be_fed_on_another_device(
+    hooked: Any, reply: Any, two_devices: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As on local workers, where it is fed in the training process."""
+    expected = plain(9)
+    listener = hooked()
+    x, loss, step = network()
+    batch = tf.shape(x, name="batch")[0]
+    fed = batches(9)
+    with tf.Session(config=two_devices) as session:
+        session.run(tf.global_variables_initializer())
+        got = train(session, x, loss, step, fed[:3])
+        (engine,) = listener.engines
+        one, other = (device.name for device in engine.devices())
+
+        def apart(self: Any, chosen: Any, view: Any, classes: Any) -> dict[str, str]:
+            return dict.fromkeys(("x", "batch"), other)
+
+        monkeypatch.setattr(Splitting, "fed_apart", apart)
+        strategy = LiveStrategy("copies", {}, splits=(Split("first", "0", 2, (one, other)),))
+        outcome = switch(engine, strategy, reply, lambda: session.run(loss, {x: fed[0]}))
+        assert outcome.ok and outcome.not_honoured == () and outcome.splits_in_force == 1
+        got += train(session, x, loss, step, fed[3:6])
+        metadata = tf.RunMetadata()
+        session.run(loss, {x: fed[0]}, tf.RunOptions(output_partition_graphs=True), metadata)
+        cuts = {n.device for graph in metadata.partition_graphs for n in graph.node if n.op == "SplitV"}
+        assert cuts == {other}, "cut where it is fed"
+        assert session.run(batch, {x: fed[1]}) == len(fed[1])
+        with pytest.raises(tf.errors.InvalidArgumentError, match="'x' with dtype double") as caught:
+            session.run(loss)
+        assert "stepd" not in caught.value.message
+        # Readers that come later, callables and partial runs feed the same.
+        assert np.array_equal(session.run(x * 2.0, {x: fed[0]}), fed[0] * 2.0)
+        assert np.isfinite(session.make_callable(loss, [x])(fed[0]))
+        handle = session.partial_run_setup([loss], [x])
+        assert np.isfinite(session.partial_run(handle, loss, {x: fed[0]}))
+        back = type(reply)()
+        engine.request_rollback("test", back)
+        assert back.wait().ok and engine.switcher().live is None
+        got += train(session, x, loss, step, fed[6:])
+    assert np.allclose(got, expected, rtol=1e-12, atol=0)
+
+
+def test_what_is_fed_elsewhere_only_later_contradicts_what_was_copied(
+    hooked: Any, reply: Any, two_devices: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    listener = hooked()
+    x, loss, _ = network()
+    rows = batches(1)[0]
+    with tf.Session(config=two_devices) as session:
+        session.run(tf.global_variables_initializer())
+        before = session.run(loss, {x: rows})
+        (engine,) = listener.engines
+        one, other = (device.name for device in engine.devices())
+        strategy = LiveStrategy("copies", {}, splits=(Split("first", "0", 2, (one, other)),))
+        assert switch(engine, strategy, reply, lambda: session.run(loss, {x: rows})).ok
+        monkeypatch.setattr(Splitting, "fed_apart", lambda *_: {"x": other})
+        assert np.array_equal(session.run(x * 2.0, {x: rows}), rows * 2.0)  # the graph grows
+        assert session.run(loss, {x: rows}) == pytest.approx(before, rel=1e-12)

@@ -16,6 +16,7 @@ from stepd.hook.rewrite import table
 from stepd.hook.rewrite.chosen import bounds_of, choose
 from stepd.hook.rewrite.emit import split_nodes
 from stepd.hook.rewrite.facts import Facts
+from stepd.hook.rewrite.nodes import pieces
 from stepd.hook.rewrite.reads import Reads
 from stepd.hook.rewrite.replicate import batch_regions
 
@@ -198,6 +199,8 @@ def test_shares_become_whole_numbers() -> None:
     assert bounds_of(3) == (0, 1, 2, 3)
     assert bounds_of(2, (1, 3)) == (0, 2500, 10000)
     assert bounds_of(2, (1e-3, 2e-3))[1] == 3333
+    assert pieces(32, bounds_of(2, (0.498, 0.502))) == [16, 16], "to the nearest row"
+    assert pieces(32, bounds_of(2, (0.45, 0.55))) == [14, 18]
 
 
 def test_equal_reads_of_a_variable_are_sent_once_unless_a_write_may_come_between() -> None:

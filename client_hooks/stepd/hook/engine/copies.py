@@ -104,6 +104,10 @@ class Copy:
         """The mirror's name for a user op under this copy."""
         return self._here_names().get(op, op)
 
+    def operation_of(self, op: str) -> Any:
+        """The mirror's operation for a user op under this copy."""
+        return self._operations.get(op) or self._mirror.operation(op)
+
     def names_of(self, op: str) -> list[str]:
         """All names that a user op has under this copy, whatever step runs it."""
         return [self.name_of(op), *(other.name_of(op) for other in self._others())]
@@ -124,6 +128,8 @@ class Copy:
                 return False
             if name not in plan.changed or plan.device_of.get(name) != self.plan.device_of.get(name):
                 return False
+            if any(source in plan.changed and source not in self._operations for source, _ in view.nodes[name].inputs):
+                return False  # what is to be fed elsewhere now was not when this was copied
         if plan.variables != self.plan.variables:
             return False
         self.plan = plan
@@ -185,7 +191,7 @@ class Copy:
         for source, index in needed:
             if source in batch:
                 continue
-            operation = self._operations.get(source) or self._mirror.operation(source)
+            operation = self.operation_of(source)
             here = names.get(source, source)
             if index < 0:
                 controls[here] = operation

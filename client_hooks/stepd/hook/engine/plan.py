@@ -80,9 +80,12 @@ def reading(plan: Plan, reads: frozenset[First], view: GraphView) -> Plan:
     return _with_changed(replace(plan, reads=possible(view, reads, plan.splits, plan.order.edges)), view)
 
 
-def split(plan: Plan, splits: Mapping[str, Chosen], refused: tuple[NotHonoured, ...], view: GraphView) -> Plan:
-    """`plan` with some of its ops in parts."""
-    return _with_changed(replace(plan, splits=splits, refused=(*plan.refused, *refused)), view)
+def split(
+    plan: Plan, splits: Mapping[str, Chosen], refused: tuple[NotHonoured, ...], fed: Mapping[str, str], view: GraphView
+) -> Plan:
+    """`plan` with some of its ops in parts. `fed`: where what they cut comes in."""
+    device_of = {**plan.device_of, **fed}
+    return _with_changed(replace(plan, device_of=device_of, splits=splits, refused=(*plan.refused, *refused)), view)
 
 
 def summing(plan: Plan, sums: Orders, view: GraphView) -> Plan:

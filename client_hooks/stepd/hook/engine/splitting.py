@@ -16,6 +16,7 @@ from stepd.hook.log import logger as log
 from stepd.hook.model import LiveStrategy, NotHonoured, Split, SplitOffer
 from stepd.hook.rewrite.chosen import BATCH, Chosen, choose
 from stepd.hook.rewrite.facts import Facts
+from stepd.hook.rewrite.feeds import fed_at
 from stepd.hook.rewrite.offers import offers
 from stepd.hook.rewrite.replicate import Regions, batch_regions
 from stepd.hook.rewrite.shapes import static_shapes
@@ -74,6 +75,14 @@ class Splitting:
         chosen, why_not = choose(facts, [split for name, split in splits.items() if name not in refused], ways)
         asked = {split.op for split in strategy.splits}
         return chosen, tuple(_missed(splits[n], why) for n, why in {**refused, **why_not}.items() if n in asked)
+
+    def fed_apart(self, chosen: Mapping[str, Chosen], view: GraphView, classes: Classes) -> dict[str, str]:
+        """Where else than at home what is fed and cut comes in, on local workers: in the training process."""
+        placer = self._mirror.placer
+        if placer is None or not chosen:
+            return {}
+        with self._lock:
+            return fed_at(self.facts(view), chosen, placer.trainer, classes.held, classes.group_of)
 
     def _everything(self, strategy: LiveStrategy, ways: Mapping[str, tuple[Way, int]], devices: Devices) -> list[Split]:
         """What `replicate` means: all regions, one part a device, sums by a tree of their names."""

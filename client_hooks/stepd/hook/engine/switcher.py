@@ -22,6 +22,7 @@ from stepd.hook.engine.gate import Gate
 from stepd.hook.engine.graphview import GraphView
 from stepd.hook.engine.homes import Homes
 from stepd.hook.engine.kinds import Kind, Route, patience
+from stepd.hook.engine.last_reads import LastReads, concerns
 from stepd.hook.engine.mirror import Mirror
 from stepd.hook.engine.plan import Plan, ordered, reading, resolve, split, summing
 from stepd.hook.engine.reads import common
@@ -69,6 +70,7 @@ class Switcher:
         # Of kinds that were prepared for, on the program's own placement.
         self.own_routes: dict[Kind, Route] = {}
         self._numbers = itertools.count(1)
+        self.last_reads = LastReads(mirror, self.new_prefix)
 
     def attach(self, on_switch: Callable[[], None], lock: Any, build_in: Building) -> None:
         """From here on this is the switcher of a session that runs. `on_switch` is called when something else is in force."""
@@ -98,7 +100,8 @@ class Switcher:
         orders = self.known.orders({name: chains for name, chains in self.sight.uncertain().items() if name not in held})
         plan = summing(plan, orders, self.view())
         splits, refused = self.splitting.resolve(strategy, self.view(), self.classes(), self.devices)
-        return split(plan, splits, refused, self.view()) if splits or refused else plan
+        fed = self.splitting.fed_apart(splits, self.view(), self.classes())
+        return split(plan, splits, refused, fed, self.view()) if splits or refused else plan
 
     # -- preparing and switching ---------------------------------------------------------------------------------------
 
@@ -123,7 +126,7 @@ class Switcher:
             for serving, served in by_copy.items():
                 new += serving.grow(self.view(), self.view().ancestors(name for kind in served for name in kind.ops()))
             self._extend(session, new)
-            routes = {kind: serving.route(kind) for serving, served in by_copy.items() for kind in served if not kind.in_parts}
+            routes = {k: self._on(session, serving, k) for serving, served in by_copy.items() for k in served if not k.in_parts}
         for kind in routes:
             calm()
             routes[kind] = self._built(routes[kind])
@@ -134,7 +137,7 @@ class Switcher:
         """Have built what `kinds` need on the program's own placement, in a session that nobody uses yet."""
         plain = Copy(NO_PLAN, self.mirror, self.homes, self.new_prefix)
         for kind in kinds:
-            route = None if kind.in_parts else self._built(plain.route(kind))
+            route = None if kind.in_parts else self._built(self._on(self.ahead.session, plain, kind))
             if route is not None and route.built is not None:
                 self.own_routes[kind] = route
 
@@ -250,7 +253,7 @@ class Switcher:
 
     def route(self, session: Any, kind: Kind) -> Route | None:
         """How to run `kind` now; copies more of the graph when the kind needs it."""
-        plain = self.live is None and not self.mirror.aliases
+        plain = self.live is None and not self.mirror.aliases and not concerns(self.mirror, kind)
         return None if plain else self._routed(session, kind)
 
     def _routed(self, session: Any, kind: Kind) -> Route | None:
@@ -265,7 +268,19 @@ class Switcher:
             new = copy.grow(self.view(), self.view().ancestors(kind.ops()))
             if new:
                 self._extend(session, new)
-        return copy.route(kind)
+        return self._on(session, copy, kind)
+
+    def _on(self, session: Any, copy: Copy, kind: Kind) -> Route:
+        """The route of `kind` on a copy that has all that it needs."""
+        new = self.last_reads.grow(kind, self.view(), copy) if concerns(self.mirror, kind) else []
+        if new:
+            self._extend(session, new)
+        return self.last_reads.routed(kind, self.view(), copy, copy.route(kind))
+
+    def last_names(self, kind: Kind) -> dict[str, str]:
+        """Of what a run of `kind` was routed to fetch last: the fetch -> what it is in the mirror."""
+        copy = self.live or Copy(NO_PLAN, self.mirror, self.homes, self.new_prefix)
+        return dict(self.last_reads.names(kind, self.view(), copy.serving(kind, self.view())))
 
     def _adopt_extended_graph(self, copy: Copy) -> None:
         if not copy.adopt(self.resolve(copy.plan.strategy), self.view(), self.classes()):

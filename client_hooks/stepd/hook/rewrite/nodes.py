@@ -16,8 +16,8 @@ _INT32 = types_pb2.DT_INT32
 
 
 def pieces(units: int, bounds: Sequence[int]) -> list[int]:
-    """How many of `units` each part gets: those between its bounds, rounded down."""
-    edges = [units * b // bounds[-1] for b in bounds]
+    """How many of `units` each part gets: those between its bounds, rounded to the nearest."""
+    edges = [(2 * units * b + bounds[-1]) // (2 * bounds[-1]) for b in bounds]
     return [end - begin for begin, end in pairwise(edges)]
 
 
@@ -136,11 +136,13 @@ class Maker:
         wide = types_pb2.DT_INT64
         units = self.node("units", "FloorDiv", [size, self.number("grain", grain, dtype)], kind)
         units = self.node("units64", "Cast", [units], {"SrcT": dtype, "DstT": wide})
-        total = self.number("total", bounds[-1], wide)
+        total, half = self.number("total", 2 * bounds[-1], wide), self.number("half", bounds[-1], wide)
         edges = []
         for what, values in (("ends", bounds[1:]), ("begins", bounds[:-1])):
-            scaled = self.node(f"{what}-scaled", "Mul", [units, self.constant(what, np.array(values, np.int64))], {"T": wide})
-            edges.append(self.node(f"{what}-edge", "FloorDiv", [scaled, total], {"T": wide}))
+            factors = self.constant(what, 2 * np.array(values, np.int64))
+            scaled = self.node(f"{what}-scaled", "Mul", [units, factors], {"T": wide})
+            nearest = self.node(f"{what}-nearest", "AddV2", [scaled, half], {"T": wide})
+            edges.append(self.node(f"{what}-edge", "FloorDiv", [nearest, total], {"T": wide}))
         counts = self.node("counts", "Sub", edges, {"T": wide})
         counts = self.node("counts-cast", "Cast", [counts], {"SrcT": wide, "DstT": dtype})
         return self.node("pieces", "Mul", [counts, self.constant("grains", np.array(grain, as_type))], kind)

@@ -38,6 +38,9 @@ TRIED_OPS = 400_000
 _EVEN = 0.05
 _ROUNDS = 3
 _LEAST = 0.05
+_WORTH_SHARES = 0.97
+"""Other shares make the step shorter by three hundredths at least: like devices measure that much apart by chance, and a share that
+is off by one hundredth keeps a device waiting for as much of the step."""
 _WORTH = 0.999
 """A sum that is not added up at once makes the step shorter by a thousandth at least."""
 
@@ -240,18 +243,20 @@ def in_order(base: Splittable, found: Strategy) -> Iterator[Strategy]:
 
 
 def _balanced(base: Splittable, best: Strategy) -> Iterator[Strategy]:
-    """`best` with other shares, as long as that helps: work goes from the busiest device to the others."""
+    """`best` with other shares, where that helps: work goes from the busiest device to the others."""
+    current = best
     for _ in range(_ROUNDS):
-        devices = best.splits[0].devices if best.splits else ()
-        if len({split.devices for split in best.splits}) != 1:
-            return
-        busy = np.array(best.planner["busy_seconds"])[list(devices)]
-        share = np.array(shares(best.splits[0]))
-        cut = float(base.problem.seconds[[split.op for split in best.splits]][:, list(devices)].max(axis=1).sum())
+        devices = current.splits[0].devices if current.splits else ()
+        if len({split.devices for split in current.splits}) != 1:
+            break
+        busy = np.array(current.planner["busy_seconds"])[list(devices)]
+        share = np.array(shares(current.splits[0]))
+        cut = float(base.problem.seconds[[split.op for split in current.splits]][:, list(devices)].max(axis=1).sum())
         weights = np.maximum(share + (busy.mean() - busy) / max(cut, 1e-12), _LEAST)
         rounded = tuple(round(float(w), 3) for w in weights / weights.sum())
-        found = _try(base, replace(best, splits=tuple(replace(s, weights=rounded) for s in best.splits)), len(devices))
-        if found is None or found.predicted_step_seconds >= best.predicted_step_seconds:
-            return
-        best = found
-        yield best
+        found = _try(base, replace(current, splits=tuple(replace(s, weights=rounded) for s in current.splits)), len(devices))
+        if found is None or found.predicted_step_seconds >= current.predicted_step_seconds:
+            break
+        current = found
+    if current.predicted_step_seconds < _WORTH_SHARES * best.predicted_step_seconds:
+        yield current
