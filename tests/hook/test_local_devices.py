@@ -36,6 +36,7 @@ def test_without_the_launcher_there_is_no_cluster(monkeypatch: pytest.MonkeyPatc
             "indices = 7\n\t [[{{node bad}}]]\n=====================\n",
             "indices = 7\n\t [[{{node bad}}]]",
         ),
+        ("Operation timed out.", "Timed out waiting for notification"),
         ("the user's own text: From /job:ps/task:1:\n", "the user's own text: From /job:ps/task:1:\n"),
     ],
 )

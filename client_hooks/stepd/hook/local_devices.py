@@ -61,6 +61,11 @@ _GRPC_DETAILS = re.compile(r"\nAdditional GRPC error information from remote tar
 _FROM_TASK = re.compile(rf"^From /job:{JOB}/replica:\d+/task:\d+:\n", re.MULTILINE)
 # One error that reached the master from several tasks, told once for each between two lines.
 _SEVERAL = re.compile(r"\A\n=+\n(.*)\n=+\n\Z", re.DOTALL)
+# What a master says in words of its own.
+_OTHER_WORDS = {
+    "Operation timed out.": "Timed out waiting for notification",
+    "Must run PartialRunSetup before performing partial runs": "Must run 'setup' before performing partial runs!",
+}
 _EACH = re.compile(rf"^[A-Z_]+: (?=From /job:{JOB}/)", re.MULTILINE)
 
 
@@ -98,7 +103,8 @@ class LocalCluster:
             told = [part for part in _EACH.split(several[1]) if part] or [text]
             at_home = (part for part in told if not _GRPC_DETAILS.search(part))
             text = next(at_home, told[0]).removesuffix("\n")
-        return _GRPC_DETAILS.sub("", _FROM_TASK.sub("", text))
+        text = _GRPC_DETAILS.sub("", _FROM_TASK.sub("", text))
+        return _OTHER_WORDS.get(text, text)
 
 
 class _State:

@@ -1,10 +1,11 @@
 """Runs the programs beside this folder plain and under the hook, and says where their records differ.
 
-    python harness.py [--python PYTHON] [--modes plain,idle,...] [--seed S] [--every K] [--keep FOLDER] [name or family ...]
+    python harness.py [--python PYTHON] [--modes plain,idle,...] [--seed S] [--every K] [--local-devices N] [--keep FOLDER]
+        [name or family ...]
 
-A program knows nothing of stepd; a mode is nothing but environment variables. Many programs share one process, to save
-the import of
-TensorFlow; one that dies or hangs is counted as different and the next ones go on in a new process.
+A program knows nothing of stepd; a mode is nothing but environment variables, and with --local-devices the launcher. Many
+programs share one process, to save the import of TensorFlow; one that dies or hangs is counted as different and the next
+ones go on in a new process.
 """
 
 from __future__ import annotations
@@ -145,15 +146,24 @@ def names(selected: list[str] | None = None) -> list[str]:
     return [n for n in found if n in selected or n.split(".")[0] in selected]
 
 
-def run(mode: str, programs: list[str], folder: Path, python: str = sys.executable, **chaos: int) -> Outcome:
-    """Runs `programs` in `mode`; their records lie under `folder` afterwards."""
+def launched(mode: str, local_devices: int, python: str) -> list[str]:
+    """What stands before the command of a program: the launcher, where it is to run on worker processes. Plain stays plain."""
+    if mode == "plain" or not local_devices:
+        return []
+    return [python, "-m", "stepd.hook.launcher", "--no-daemon", "--local-devices", str(local_devices)]
+
+
+def run(
+    mode: str, programs: list[str], folder: Path, python: str = sys.executable, local_devices: int = 0, **chaos: int
+) -> Outcome:
+    """Runs `programs` in `mode`; their records lie under `folder` afterwards. `local_devices`: so many worker processes."""
     folder = folder.resolve()
     folder.mkdir(parents=True)
     report = folder / "report.jsonl"
     env = environment(mode, report, **chaos)
     left, records = list(programs), {}
     while left:
-        command = [python, str(PROGRAMS / "run.py"), str(folder), str(SECONDS_EACH), *left]
+        command = [*launched(mode, local_devices, python), python, str(PROGRAMS / "run.py"), str(folder), str(SECONDS_EACH), *left]
         with (folder / "stderr").open("wb") as err:
             process = subprocess.Popen(command, env=env, stdout=err, stderr=err, cwd=folder, start_new_session=True)
             try:
@@ -171,14 +181,16 @@ def run(mode: str, programs: list[str], folder: Path, python: str = sys.executab
     return Outcome(records, read_report(report))
 
 
-def run_process(mode: str, script: str, folder: Path, python: str = sys.executable, **chaos: int) -> Outcome:
+def run_process(
+    mode: str, script: str, folder: Path, python: str = sys.executable, local_devices: int = 0, **chaos: int
+) -> Outcome:
     """Runs one script of `processes` on its own; its record is its status, its output and its own words on stderr."""
     folder = folder.resolve()
     folder.mkdir(parents=True)
     report = folder / "report.jsonl"
     with (folder / "stdout").open("wb") as out, (folder / "stderr").open("wb") as err:
         process = subprocess.Popen(
-            [python, str(PROCESSES / f"{script}.py")],
+            [*launched(mode, local_devices, python), python, str(PROCESSES / f"{script}.py")],
             env=environment(mode, report, **chaos),
             stdout=out,
             stderr=err,
@@ -262,6 +274,7 @@ def main() -> int:
     parser.add_argument("--modes", default=",".join(("plain", *MODES)))
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--every", type=int, default=2)
+    parser.add_argument("--local-devices", type=int, default=0, metavar="N", help="all modes but plain on N worker processes")
     parser.add_argument("--keep", type=Path)
     parser.add_argument("--path", help="PYTHONPATH of the programs, this process's own if not given")
     parser.add_argument("--core", action="store_true", help="the programs of the ordinary test run")
@@ -271,7 +284,7 @@ def main() -> int:
     if args.path:
         os.environ["PYTHONPATH"] = args.path
     folder = args.keep or Path(tempfile.mkdtemp(prefix="fidelity-"))
-    chaos = {"seed": args.seed, "every": args.every}
+    chaos = {"seed": args.seed, "every": args.every, "local_devices": args.local_devices}
     total = 0
     if args.processes:
         programs = args.programs or sorted(p.stem for p in PROCESSES.glob("*.py"))

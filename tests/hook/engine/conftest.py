@@ -13,6 +13,7 @@ tf = pytest.importorskip("tensorflow.compat.v1")
 
 from stepd.hook.engine import install, session_engine  # noqa: E402
 from stepd.hook.engine.settings import EngineSettings  # noqa: E402
+from stepd.hook.local_devices import LocalCluster, device_name  # noqa: E402
 
 
 class Listener:
@@ -96,6 +97,16 @@ def reply() -> Reply:
 def replies() -> type[Reply]:
     """For tests with more than one request."""
     return Reply
+
+
+@pytest.fixture(scope="session")
+def cluster() -> Any:
+    """Two workers and the training process, as servers in this process."""
+    config = tf.ConfigProto(inter_op_parallelism_threads=2, device_count={"CPU": 1})
+    servers = [tf.train.Server({"stepd": ["localhost:0"]}, job_name="stepd", task_index=0, config=config) for _ in range(3)]
+    targets = [server.target if isinstance(server.target, str) else server.target.decode() for server in servers]
+    addresses = tuple(target.removeprefix("grpc://") for target in targets)
+    return LocalCluster(targets[2], (device_name(0), device_name(1)), device_name(2), addresses), servers
 
 
 @pytest.fixture

@@ -10,20 +10,10 @@ import pytest
 
 from stepd.hook.engine import capi
 from stepd.hook.engine.ahead import Ahead
-from stepd.hook.local_devices import LocalCluster, device_name
+from stepd.hook.local_devices import device_name
 from stepd.hook.model import LiveStrategy, Way
 
 tf = pytest.importorskip("tensorflow.compat.v1")
-
-
-@pytest.fixture(scope="module")
-def cluster() -> Any:
-    """Two workers and the training process, as servers in this process."""
-    config = tf.ConfigProto(inter_op_parallelism_threads=2, device_count={"CPU": 1})
-    servers = [tf.train.Server({"stepd": ["localhost:0"]}, job_name="stepd", task_index=0, config=config) for _ in range(3)]
-    targets = [server.target if isinstance(server.target, str) else server.target.decode() for server in servers]
-    addresses = tuple(target.removeprefix("grpc://") for target in targets)
-    yield LocalCluster(targets[2], (device_name(0), device_name(1)), device_name(2), addresses), servers
 
 
 @pytest.fixture

@@ -89,7 +89,7 @@ class Workers:
         return text
 
 
-@pytest.mark.parametrize(("sender", "cluster"), [("v/_7", None), ("v_S41", Workers)])
+@pytest.mark.parametrize(("sender", "cluster"), [("v/_7", None), ("v_S41", Workers), ("v-stepd_3-last", Workers)])
 def test_what_sends_an_uninitialized_variable_is_not_named(sender: str, cluster: Any) -> None:
     told = "Attempting to use uninitialized value v\n\t [[{{node SENDER}}]]"
     error = tf.errors.FailedPreconditionError(None, None, told.replace("SENDER", sender))

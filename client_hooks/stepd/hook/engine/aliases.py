@@ -18,7 +18,7 @@ _REFERENCES = frozenset({"VariableV2", "Variable"})
 def late_workers(view: GraphView) -> Iterator[tuple[str, str]]:
     """Pairs of ops that must share a device: such a worker with what it is given, and that with the variable."""
     variables = [node.name for node in view.nodes.values() if node.op in _REFERENCES]
-    memory = {name: _memory(view, name) for name in variables}
+    memory = {name: memory_of(view, name) for name in variables}
     writers = {name: [user for user in found if is_write(view.nodes[user].op)] for name, found in memory.items()}
     bits = {writer: 1 << k for k, writer in enumerate(name for found in writers.values() for name in found)}
     if not bits:
@@ -28,19 +28,19 @@ def late_workers(view: GraphView) -> Iterator[tuple[str, str]]:
         own = sum(bits[writer] for writer in writers[variable])
         for given in found:
             known = before[given] | bits.get(given, 0)
-            for worker in _takers(view, given):
+            for worker in takers(view, given):
                 if before[worker] & own & ~known:
                     yield worker, given
                     yield from _up(found, given)
 
 
-def _memory(view: GraphView, variable: str) -> dict[str, str]:
+def memory_of(view: GraphView, variable: str) -> dict[str, str]:
     """Ops whose output is the variable's memory -> from which of them they have it; the variable itself -> ""."""
     found = {variable: ""}
     stack = [variable]
     while stack:
         name = stack.pop()
-        for user in _takers(view, name):
+        for user in takers(view, name):
             if user not in found and _hands_on(view, user, name):
                 found[user] = name
                 stack.append(user)
@@ -55,7 +55,7 @@ def _hands_on(view: GraphView, user: str, name: str) -> bool:
     return first == name and any(graphview.is_ref(dtype) for dtype in graphview.output_types(node.proto))
 
 
-def _takers(view: GraphView, name: str) -> Iterator[str]:
+def takers(view: GraphView, name: str) -> Iterator[str]:
     """Ops that are given a value of `name`."""
     for user in dict.fromkeys(view.consumers[name]):
         if any(source == name and index >= 0 for source, index in view.nodes[user].inputs):

@@ -16,11 +16,13 @@ from stepd.hook.local_devices import TRAINER_OPS
 class WorkerPlacer:
     """Gives each node of a growing graph a worker; nodes that share state share a device."""
 
-    def __init__(self, workers: tuple[str, ...], trainer: str) -> None:
+    def __init__(self, workers: tuple[str, ...], trainer: str, soft: bool = True) -> None:
+        """`soft`: may an op run elsewhere when the user put it on a type of device that there is none of?"""
         self.device_of: dict[str, str] = {}
         self.requested: dict[str, str] = {}
         self.trainer = trainer
         self._workers = workers
+        self._soft = soft
 
     def place(self, nodes: Iterable[Any], functions: Mapping[str, Any]) -> None:
         """Set the device of new NodeDefs; those that exist already keep theirs and draw new ones that share their state."""
@@ -39,9 +41,11 @@ class WorkerPlacer:
         node.device = chosen
 
     def _mapped(self, requested: str) -> str:
-        """The user's /cpu:k or /gpu:k is worker k; another job is left to fail as it would."""
+        """The user's /cpu:k or /gpu:k is worker k; what a plain session refuses (another job, a device type that it has none of
+        without soft placement) is left to be refused."""
         spec = parse(requested)
-        if spec.job not in ("", "localhost") or spec.task not in (None, 0):
+        missing = spec.type not in ("", "CPU") and not self._soft
+        if missing or spec.job not in ("", "localhost") or spec.task not in (None, 0):
             return requested
         index = spec.index or 0
         return self._workers[index] if index < len(self._workers) else self._workers[0]

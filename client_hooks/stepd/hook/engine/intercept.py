@@ -110,7 +110,8 @@ def new_session_ref(graph: Any, options: Any) -> Any:
         capi.set_session_options(options, cluster.target.encode(), cluster.session_config(asked))
     elif config is not None:
         capi.set_session_options(options, None, config)
-    mirror = Mirror(session._graph, None if cluster is None else WorkerPlacer(cluster.workers, cluster.trainer))
+    soft = asked is None or asked.allow_soft_placement
+    mirror = Mirror(session._graph, None if cluster is None else WorkerPlacer(cluster.workers, cluster.trainer, soft))
     raw = make(mirror.graph.handle, options)
     owner = id(session)
     gone = weakref.ref(session, functools.partial(_forget, owner))

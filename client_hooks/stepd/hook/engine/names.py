@@ -78,8 +78,9 @@ def repair_error(error: Any, aliases: dict[str, str], cluster: Any = None) -> No
         return
     text = message.decode(errors="replace") if isinstance(message, bytes) else message
     if cluster is not None:
-        text = _FROM_WORKER.sub(r"\1_retval_\2_0_0\3", cluster.plain_error_text(text))
-    set_text(error, _SENT.sub(r"\1_retval_\2_0_0\3", user_text(one_error(text), aliases)))
+        text = cluster.plain_error_text(text)
+    sent = _SENT if cluster is None else _SENT_BY_WORKER
+    set_text(error, sent.sub(r"\1_retval_\2_0_0\3", user_text(one_error(text), aliases)))
 
 
 def _repair_undecodable(error: UnicodeDecodeError, aliases: dict[str, str]) -> None:
@@ -120,7 +121,7 @@ _SUMMARY = re.compile(r"^\d+ successful operations\.\n\d+ derived errors ignored
 # An uninitialized reference variable that is fetched: the run's own end says so or, from elsewhere, what sends it.
 _FETCHED = r"(Attempting to use uninitialized value (\S+)\n\t \[\[\{\{node )\2%s(\}\}\]\])"
 _SENT = re.compile(_FETCHED % r"/_\d+")
-_FROM_WORKER = re.compile(_FETCHED % r"_S\d+")
+_SENT_BY_WORKER = re.compile(_FETCHED % r"(?:_S\d+|/_\d+)?")  # what reads it last is called as it is itself
 _RECEIVER = re.compile(r"\n\t \[\[[^\[\]]*/_\d+\]\]")
 
 

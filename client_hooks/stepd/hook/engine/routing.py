@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import functools
 import os
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from stepd.hook.engine import containers, names, requests
@@ -14,6 +15,7 @@ from stepd.hook.engine.ahead import Ahead
 from stepd.hook.engine.devices import Devices
 from stepd.hook.engine.faults import reason
 from stepd.hook.engine.kinds import Kind, Route
+from stepd.hook.engine.last_reads import concerns
 from stepd.hook.engine.mirror import Mirror
 from stepd.hook.engine.shield import unbroken
 from stepd.hook.engine.switcher import Switcher, SwitchRefusedError
@@ -105,7 +107,9 @@ class Routing:
         epoch, switcher = self.epoch, self._switcher
         # Without the lock, which may be held for as long as TensorFlow takes in a copy: epoch first, then what is in force.
         ready = switcher.ready(kind) if switcher is not None else None
-        if ready is not None or ((switcher is None or switcher.live is None) and not self._engine.mirror.aliases):
+        mirror = self._engine.mirror
+        nothing = (switcher is None or switcher.live is None) and not mirror.aliases
+        if ready is not None or (nothing and not concerns(mirror, kind)):
             kind.route, kind.epoch = ready, epoch
             return ready
         return unbroken(functools.partial(self._routed, kind))
@@ -198,3 +202,10 @@ class Routing:
         if live is None or self._switcher is None:
             return self._engine.mirror.name_here(op) + colon + index
         return live.serving(kind, self._switcher.view()).name_of(op) + colon + index
+
+    def fetches_here(self, fetches: Iterable[str], kind: Kind) -> list[str]:
+        """As `name_here`, of what a callable of `kind` fetches."""
+        mirror, last = self._engine.mirror, dict[str, str]()
+        if self._switcher is not None and concerns(mirror, kind):
+            last = self._switcher.last_names(kind)
+        return [last.get(name) or self.name_here(name, kind) for name in fetches]

@@ -84,13 +84,16 @@ class Callables:
         made = config_pb2.CallableOptions()
         made.CopyFrom(options)
         here = functools.partial(self._engine.routing.name_here, kind=kind)
-        for repeated in (made.feed, made.fetch, made.target):
+        for repeated in (made.feed, made.target):
             repeated[:] = [here(name) for name in repeated]
+        made.fetch[:] = self._engine.routing.fetches_here(options.fetch, kind)
         for connection in made.tensor_connection:
             connection.from_tensor, connection.to_tensor = here(connection.from_tensor), here(connection.to_tensor)
-        for devices, given in ((made.feed_devices, options.feed_devices), (made.fetch_devices, options.fetch_devices)):
-            devices.clear()
-            devices.update({here(name): device for name, device in given.items()})
+        made.feed_devices.clear()
+        made.feed_devices.update({here(name): device for name, device in options.feed_devices.items()})
+        made.fetch_devices.clear()
+        for name, device in options.fetch_devices.items():
+            made.fetch_devices[self._engine.routing.fetches_here([name], kind)[0]] = device
         return made
 
     def release(self, handle: Any) -> None:
