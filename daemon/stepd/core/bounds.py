@@ -68,6 +68,21 @@ def quick_bound(problem: Problem) -> Bound:
     return max(_sharing_bounds(prepare(problem)), key=lambda bound: bound.seconds)
 
 
+def longest_step(prepared: Prepared) -> float:
+    """Seconds that no strategy exceeds: every op where it takes longest, every output sent wherever its readers may be, one after
+    the other (a device or a link is busy at any moment of a step)."""
+    tables = prepared.tables
+    seconds = _allowed_seconds(prepared)
+    ops = np.where(np.isfinite(seconds), seconds, 0.0).max(axis=1).sum()
+    linked = np.isfinite(tables.latency) & ~np.eye(len(tables.memory), dtype=bool)
+    if not linked.any():
+        return float(ops)
+    per_transfer = (tables.latency + 2.0 * tables.handling[0])[linked].max()
+    per_byte = (1.0 / tables.bandwidth + 2.0 * tables.handling[1])[linked].max()
+    copies = np.minimum(np.diff(tables.reader_pointer), len(tables.memory) - 1)
+    return float(ops + (copies * (per_transfer + per_byte * tables.output_bytes)).sum())
+
+
 def _sharing_bounds(prepared: Prepared) -> list[Bound]:
     longest = float(prepared.group_seconds.min(axis=1).max(initial=0.0))
     return [Bound(work_bound(prepared), "work"), Bound(longest, "group")]

@@ -24,10 +24,16 @@ DEFAULT_WORK = 20.0
 def place(problem: Problem, options: PlanOptions) -> Strategy:
     """Parameters: small (most ops for the full execution model). `max_work` counts CP-SAT's deterministic seconds."""
     limits = limits_of(options)
-    placement, priority = best_start(problem, options)
-    rules = problem.n_ops <= options.parameter("small", SMALL)
-    solution = solve(problem, placement, priority, limits, runtime_rules=rules)
-    placement, priority = _better(problem, (placement, priority), (solution.placement, solution.priority))
+    start = best_start(problem, options)
+    answers = [start]
+
+    def found(placement: Index, priority: Index) -> None:
+        answers.append((placement, priority))
+
+    solution = solve(problem, *start, limits, runtime_rules=problem.n_ops <= options.parameter("small", SMALL), found=found)
+    if solution.status == "infeasible":  # of rounded times, the runtime's rules may allow none where memory just suffices
+        solution = solve(problem, *start, limits, found=found)
+    placement, priority = min(answers, key=lambda answer: cost(problem, *answer))
     return finish(problem, "exact", options, placement, priority, **facts(solution))
 
 

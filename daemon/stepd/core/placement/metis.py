@@ -36,7 +36,9 @@ def place(problem: Problem, options: PlanOptions) -> Strategy:
 def _partition(prepared: Prepared, graph: GroupGraph, options: PlanOptions) -> Index:
     """Part (= device) of each group, int32 [g]; each device's share of the weight is its share of the total speed."""
     n_devices = prepared.group_seconds.shape[1]
-    if n_devices == 1 or prepared.n_groups < 2:
+    if prepared.n_groups <= n_devices:  # nothing to cut, and METIS says so on the program's output
+        return np.arange(prepared.n_groups, dtype=np.int32)
+    if n_devices == 1:
         return np.zeros(prepared.n_groups, dtype=np.int32)
     settings = pymetis.Options()
     settings.seed = options.seed

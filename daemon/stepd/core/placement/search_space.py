@@ -9,7 +9,9 @@ from typing import NamedTuple
 
 import numpy as np
 
+from stepd.core.bounds import longest_step
 from stepd.core.compiled import lean
+from stepd.core.penalty import Penalty, penalised
 from stepd.core.placement.partial_schedule import Mask
 from stepd.core.placement.ranks import by_rank, op_seconds, transfer_seconds, upward_ranks
 from stepd.core.prepared import Tables, prepare
@@ -19,14 +21,14 @@ from stepd.core.simulation_state import State, new_state
 
 
 class Space(NamedTuple):
-    """g groups, n ops, d devices of one problem. `penalty`: seconds per byte of overflow, over memory."""
+    """g groups, n ops, d devices of one problem. `penalty` is for what does not fit; overflow is a share of all memory."""
 
     tables: Tables
     state: State  # of the simulations
     tail: Float  # [n] seconds that the step lasts at least from an op's start on
     allowed: Mask  # [g, d]
     priority: Index  # [n] by decreasing upward rank
-    penalty: float
+    penalty: Penalty
 
 
 def search_space(problem: Problem) -> Space:
@@ -36,9 +38,7 @@ def search_space(problem: Problem) -> Space:
     order = by_rank(prepared, upward_ranks(prepared.tables, seconds, transfer_seconds(prepared, "mean")))
     priority = np.empty(problem.n_ops, dtype=np.int32)
     priority[order] = np.arange(problem.n_ops, dtype=np.int32)
-    # An overflow by all the memory there is costs ten times the serial step: no gain in time is worth an overflow.
-    memory = max(1.0, float(prepared.tables.memory.sum()))
-    penalty = 10.0 * max(float(seconds.sum()), 1e-9) / memory
+    longest = longest_step(prepared) + 1e-9  # no gain in time is worth an overflow
     tail = upward_ranks(prepared.tables, op_seconds(prepared, "min"), transfer_seconds(prepared, "min"))
     return Space(
         prepared.tables,
@@ -46,7 +46,7 @@ def search_space(problem: Problem) -> Space:
         tail,
         np.isfinite(prepared.group_seconds),
         priority,
-        penalty,
+        Penalty(longest, 10.0 * longest),
     )
 
 
@@ -59,10 +59,10 @@ def group_placement(space: Space, group_device: Index) -> Index:
 def score(space: Space, placement: Index, limit: float) -> float:
     """Simulated step seconds, plus the penalty of what does not fit; inf once the step must pass `limit`."""
     seconds = run_step(space.tables, space.state, placement, space.priority, space.tail, limit, True)
-    over = 0.0
+    over = 0
     for d in range(len(space.tables.memory)):
         over += max(0, space.state.peak[d] - space.tables.memory[d])
-    return seconds + space.penalty * over + (0.1 * seconds if over > 0.0 else 0.0)
+    return penalised(seconds, over / max(1.0, float(space.tables.memory.sum())), space.penalty)
 
 
 def best_single(space: Space) -> Index:

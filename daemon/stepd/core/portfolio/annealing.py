@@ -14,9 +14,10 @@ import numpy as np
 import numpy.typing as npt
 
 from stepd.core.compiled import inlined, kernel
+from stepd.core.penalty import Penalty, penalised
 from stepd.core.placement.rng import Rng, uniform
 from stepd.core.portfolio.moves import Changes, Sight, Units, move, shift
-from stepd.core.portfolio.points import Point, order_by, order_of, overflow_of, penalised, upward_ranks
+from stepd.core.portfolio.points import Point, order_by, order_of, overflow_of, upward_ranks
 from stepd.core.prepared import Tables
 from stepd.core.problem import Float, Index
 from stepd.core.simulation_kernel import run_step
@@ -43,9 +44,11 @@ class Walk(NamedTuple):
 
 
 class Found(NamedTuple):
-    """The best point seen; by arm: moves tried, and by which share of the cost they made it better."""
+    """The best point seen, and the best of those that memory suffices for (its cost is inf when there was none); by arm: moves
+    tried, and by which share of the cost they made it better."""
 
     best: Point
+    fitting: Point
     tried: Float  # [arms]
     gained: Float  # [arms]
 
@@ -58,7 +61,7 @@ def anneal(
     start: Point,
     weight: float,
     tail: Float,
-    penalty: float,
+    penalty: Penalty,
     track: bool,
     walk: Walk,
     rng: Rng,
@@ -70,6 +73,8 @@ def anneal(
     keys, way, way_now = np.empty(n), np.empty(n), np.empty(n)
     cost = start.cost
     best = start
+    fits = start.cost if start.overflow == 0.0 else np.inf
+    fitting = Point(start.placement, start.priority, start.bias, start.base, fits, start.seconds, start.overflow)
     tried, gained = np.zeros(len(walk.shares)), np.zeros(len(walk.shares))
     changes = Changes(np.empty(n, dtype=np.int32), np.empty(n, dtype=np.int32), np.empty(n))
     sight = Sight(np.empty(n, dtype=np.int32), np.zeros(1, dtype=np.int32), np.zeros(len(tables.memory)))
@@ -118,6 +123,8 @@ def anneal(
                 exact = overflow_of(tables, state) > 0.0
             overflow = overflow_of(tables, state) if seconds < np.inf else 0.0
             found = penalised(seconds, overflow, penalty)
+            if overflow == 0.0 and seconds < fitting.cost:
+                fitting = Point(placement.copy(), order.copy(), bias.copy(), start.base, seconds, seconds, 0.0)
         if found <= limit:
             priority = order
             accepted += 1
@@ -138,7 +145,7 @@ def anneal(
         else:
             for k in range(changed - 1, -1, -1):
                 placement[changes.op[k]] = changes.device[k]
-    return Found(best, tried, gained)
+    return Found(best, fitting, tried, gained)
 
 
 @inlined

@@ -71,7 +71,7 @@ def expert_placements(prepared: Prepared, labelling: Labelling) -> Iterator[tupl
         yield f"{labelling.kind}: {along} cuts by time", _placed(prepared, label, devices[_cut(cost, share)])
         if resident.sum() > 0:
             memory: Float = prepared.tables.memory[devices].astype(np.float64)
-            by_memory = devices[_cut(resident, memory / memory.sum())]
+            by_memory = devices[_cut(resident, memory / max(float(memory.sum()), 1.0))]
             yield f"{labelling.kind}: {along} cuts by memory", _placed(prepared, label, by_memory)
         if labelling.count > used:
             turns = devices[np.arange(labelling.count) % used]

@@ -10,11 +10,12 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from stepd.core.penalty import Penalty, penalised
 from stepd.core.placement.registry import RunAll
 from stepd.core.placement.rng import new_rng
 from stepd.core.portfolio.annealing import Found, Walk, anneal
 from stepd.core.portfolio.moves import DRAWN, Units
-from stepd.core.portfolio.points import evaluate, penalised
+from stepd.core.portfolio.points import evaluate
 from stepd.core.portfolio.pool import Entry, Pool
 from stepd.core.problem import Float
 
@@ -37,6 +38,12 @@ REPAIRS = 6
 """Chains that try to make a point fit before it is given up."""
 SOFT = 0.3
 """Penalty of such chains where memory does not suffice, as a share of the step: little enough not to spoil the step first."""
+LENIENT_CHAIN, HOT_CHAIN = 1, 2
+LENIENT = (0.5, 2.0, 8.0)
+"""What a device's memory counts where it is missing, in steps, by turns, for a chain that may pass through what does not fit."""
+HOT = (0.5, 0.1)
+"""Heats, by turns, of one chain a round where a chain has many moves for every group: it may begin anywhere, and still settle."""
+MOVES_A_GROUP = 20
 EVEN = 0.5
 """Share of the moves that is drawn evenly, whatever paid so far."""
 FORGET = 0.7
@@ -67,20 +74,28 @@ class LocalSearch:
         tables = self.pool.prepared.tables
         steps = int(min(5_000, max(6, MOVES // (len(tables.reader) + len(tables.group)))))
         shares = self._shares()
-        tasks = [(entry, steps, shares, k, self.pool.penalty) for k, entry in enumerate(self._parents(used))]
+        tasks = [(entry, steps, shares, k, self._penalty(entry, k)) for k, entry in enumerate(self._parents(used))]
         unfit = next((entry for entry in self.pool.tempting() if self.repairs.get(entry.origin, 0) < REPAIRS), None)
         if unfit is not None:
             self.repairs[unfit.origin] = self.repairs.get(unfit.origin, 0) + 1
             self.pool.unfit.remove(unfit)  # what it becomes is added again
-            tasks[0] = unfit, steps, shares, 0, SOFT * unfit.point.seconds
+            tasks[0] = unfit, steps, shares, 0, Penalty(SOFT * unfit.point.seconds, 10.0 * SOFT * unfit.point.seconds)
         for entry, found in self.run_all(self._chain, tasks):
             cost = penalised(found.best.seconds, found.best.overflow, self.pool.penalty)
             self.pool.add(Entry(found.best._replace(cost=cost), entry.weight, entry.origin))
+            if found.best.overflow > 0.0 and found.fitting.cost < np.inf:
+                self.pool.add(Entry(found.fitting, entry.weight, entry.origin))
             self.tried += found.tried
             self.gained += found.gained
         self.tried *= FORGET
         self.gained *= FORGET
         self.rounds += 1
+
+    def _penalty(self, entry: Entry, chain: int) -> Penalty:
+        """What a chain from `entry` counts for missing memory; `chain`: its number in the round."""
+        if chain != LENIENT_CHAIN or not self.pool.track or entry.point.overflow > 0.0:
+            return self.pool.penalty
+        return Penalty(0.0, LENIENT[self.rounds % len(LENIENT)] * entry.point.seconds)
 
     def _parents(self, used: float) -> list[Entry]:
         """Where the chains start: the best points of different origins in turn, fewer and fewer."""
@@ -99,12 +114,14 @@ class LocalSearch:
         cumulated: Float = np.cumsum(shares)
         return cumulated
 
-    def _chain(self, task: tuple[Entry, int, Float, int, float]) -> tuple[Entry, Found]:
+    def _chain(self, task: tuple[Entry, int, Float, int, Penalty]) -> tuple[Entry, Found]:
         """One annealing chain: (where it starts, moves, shares of the arms, its number in the round, the penalty)."""
         entry, steps, shares, chain, penalty = task
         if chain == CHAINS - 1 and self.free_order:
             entry = self._ranked(entry)
         heat = min(1.0, steps / 500) * HEATS[(chain + self.rounds) % len(HEATS)]
+        if chain in (LENIENT_CHAIN, HOT_CHAIN) and steps >= MOVES_A_GROUP * self.pool.prepared.n_groups:
+            heat = HOT[(chain + self.rounds) % len(HOT)]
         traffic = TRAFFIC[(chain + self.rounds) % len(TRAFFIC)]
         pool = self.pool
         found = anneal(
@@ -136,6 +153,6 @@ class LocalSearch:
             pool.tail,
             pool.penalty,
             pool.track,
-            limit if limit < pool.penalty else np.inf,
+            limit if limit < pool.penalty.once else np.inf,
         )
         return Entry(point, 1.0, entry.origin) if point.cost <= limit else entry

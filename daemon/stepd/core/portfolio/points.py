@@ -10,7 +10,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from stepd.core.compiled import inlined, kernel, lean
+from stepd.core.compiled import inlined, kernel
+from stepd.core.penalty import Penalty, penalised
 from stepd.core.prepared import Tables
 from stepd.core.problem import Float, Index
 from stepd.core.simulation_kernel import run_step
@@ -90,12 +91,6 @@ def overflow_of(tables: Tables, state: State) -> float:
     return missing
 
 
-@lean
-def penalised(seconds: float, overflow: float, penalty: float) -> float:
-    """Seconds of a step, `penalty` seconds and more where memory does not suffice."""
-    return seconds + (penalty * (1.0 + 10.0 * overflow) if overflow > 0.0 else 0.0)
-
-
 @kernel
 def evaluate(
     tables: Tables,
@@ -104,7 +99,7 @@ def evaluate(
     base: Float,
     weight: float,
     tail: Float,
-    penalty: float,
+    penalty: Penalty,
     track: bool,
     limit: float,
 ) -> Point:

@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from stepd.core.bounds import longest_step
+from stepd.core.penalty import Penalty
 from stepd.core.placement.registry import RunAll
 from stepd.core.portfolio.points import Point, evaluate, shortest_tails
 from stepd.core.prepared import Prepared, prepare
@@ -58,8 +60,10 @@ class Pool:
         self.tail: Float = shortest_tails(tables)
         self.none: Float = np.zeros(self.problem.n_ops)
         self.empty: Float = np.zeros(0)
+        longest = longest_step(self.prepared) + 1e-9  # whatever fits is better than what does not
+        self.penalty = Penalty(longest, 10.0 * longest)
         serial = np.where(np.isfinite(tables.seconds), tables.seconds, 0.0).max(axis=1).sum()
-        self.penalty = float(serial) + 1e-9
+        self.key_step = (float(serial) + 1e-9) / self.problem.n_ops
         self.track = memory_can_bind(self.prepared)
         self._seen: set[bytes] = set()
 
@@ -100,8 +104,7 @@ class Pool:
     def _own_order(self, candidate: Candidate, limit: float) -> Entry:
         """Priorities as keys in seconds, so that the search can shift them."""
         assert candidate.priority is not None
-        scale = self.penalty / len(self.tail)
-        base = (len(self.tail) - candidate.priority.astype(np.float64)) * scale
+        base = (len(self.tail) - candidate.priority.astype(np.float64)) * self.key_step
         return self._entry(candidate, base, 0.0, limit)
 
     def _entry(self, candidate: Candidate, base: Float, weight: float, limit: float) -> Entry:
@@ -114,7 +117,7 @@ class Pool:
             self.tail,
             self.penalty,
             self.track,
-            limit if limit < self.penalty else np.inf,  # points without enough memory are compared in full
+            limit if limit < self.penalty.once else np.inf,  # points without enough memory are compared in full
         )
         return Entry(point, weight, candidate.origin)
 

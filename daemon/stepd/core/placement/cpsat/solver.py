@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from ortools.sat.python import cp_model
 
+from stepd.core.bounds import longest_step
 from stepd.core.errors import PlannerError
 from stepd.core.placement.cpsat.memory_model import add_memory, always_fits
 from stepd.core.placement.cpsat.runtime_rules import add_runtime_rules
@@ -72,7 +73,7 @@ def solve(
     hint = _Hint(units, prepared.tables.seconds[np.arange(problem.n_ops), placement], known, placement)
     # A hint that overflows memory is no answer: a schedule that fits may be longer.
     feasible = known.feasible or not memory
-    horizon = hint.makespan if feasible else 2 * _serial(prepared.tables.seconds, hint)
+    horizon = hint.makespan if feasible else hint.makespan + units.ticks(longest_step(prepared))
     model = build(prepared, units, horizon + (0 if feasible and units.exact else problem.n_ops))
     if memory and not always_fits(model):
         add_memory(model)
@@ -80,11 +81,6 @@ def solve(
         add_runtime_rules(model)
     hint.give(model, placement)
     return _run(model, placement, priority, limits, found)
-
-
-def _serial(seconds: np.ndarray, hint: _Hint) -> int:
-    slowest = np.where(np.isfinite(seconds), seconds, 0.0).max(axis=1).sum()
-    return hint.makespan + hint.units.ticks(float(slowest))
 
 
 def _run(
