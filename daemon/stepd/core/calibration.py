@@ -117,7 +117,7 @@ def _compare(assembled: Assembled, measured: Sequence[Measured], link_factor: fl
 
 def _crosses(assembled: Assembled, known: Measured) -> bool:
     """Does this strategy send anything from device to device?"""
-    placement, _ = columns(assembled.problem, assembled.today, natural_priority(assembled.problem), known)
+    placement = _placed(assembled.problem, assembled.today, known)
     return bool(known.splits) or bool((placement[assembled.problem.edge_src] != placement[assembled.problem.edge_dst]).any())
 
 
@@ -157,13 +157,17 @@ def columns(problem: Problem, today: Index, order: Index, known: Measured) -> tu
     """Placement and priority of a strategy by names, as columns of this problem. Ops that it leaves out go with their groups or
     neighbours: today's device would tear fused ops apart, and links would be blamed for transfers that never were.
     """
-    device = {item.name: k for k, item in enumerate(problem.devices)}
-    named = np.array([device.get(known.placement.get(name, ""), -1) for name in problem.op_names], dtype=np.int32)
-    placement = _filled(problem, named, today)
+    placement = _placed(problem, today, known)
     if not known.priority:
         return placement, order
     keys = [known.priority.get(name, 1 << 30) for name in problem.op_names]
     return placement, _ranks(np.lexsort((order, np.array(keys))))
+
+
+def _placed(problem: Problem, today: Index, known: Measured) -> Index:
+    device = {item.name: k for k, item in enumerate(problem.devices)}
+    named = np.array([device.get(known.placement.get(name, ""), -1) for name in problem.op_names], dtype=np.int32)
+    return _filled(problem, named, today)
 
 
 def _filled(problem: Problem, placement: Index, today: Index) -> Index:

@@ -33,7 +33,7 @@ def at_present_pace(values: Float, steps: npt.NDArray[np.int32]) -> tuple[Float,
     value = seconds[op] * pace[step], fitted by medians in turn; a step's pace is the median over its ops, weighted by their time.
     """
     known = ~np.isnan(values)
-    seconds: Float = np.nanmedian(values, axis=1)
+    seconds: Float = _medians(values)
     rows, columns = np.nonzero(known)
     stamps, index = np.unique(steps[rows, columns], return_inverse=True)
     seen = values[rows, columns]
@@ -42,7 +42,7 @@ def at_present_pace(values: Float, steps: npt.NDArray[np.int32]) -> tuple[Float,
     for _ in range(ROUNDS):
         pace = _paces(seen, seconds[rows], index, len(stamps))
         corrected[rows, columns] = seen / pace[index]
-        seconds = np.nanmedian(corrected, axis=1)
+        seconds = _medians(corrected)
     deviation = np.abs(corrected - seconds[:, None])[rows, columns] / np.maximum(seconds[rows], 1e-12)
     spread = 1.4826 * _weighted_median(deviation, seconds[rows])
     present = float(np.median(pace[-RECENT:]))
@@ -64,6 +64,15 @@ def _paces(seen: Float, usual: Float, index: npt.NDArray[np.intp], n: int) -> Fl
         ratio = max(_weighted_median(seen[rows] / weight, weight), 1e-6)
         pace[k] = np.exp(np.log(ratio) * alike / (alike + FEW))
     return pace
+
+
+def _medians(values: Float) -> Float:
+    """np.nanmedian(values, axis=1), several times as fast: sorting puts nan last."""
+    ordered = np.sort(values, axis=1)
+    known = np.maximum(np.count_nonzero(~np.isnan(values), axis=1), 1)
+    rows = np.arange(len(values))
+    middle: Float = (ordered[rows, (known - 1) // 2] + ordered[rows, known // 2]) / 2.0
+    return middle
 
 
 def _weighted_median(values: Float, weights: Float) -> float:
