@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import threading
 import weakref
@@ -206,3 +207,26 @@ def test_a_strategy_that_puts_a_variable_where_it_is_leaves_it_there(hooked: Any
         assert session.run(doubled) == 6.0
         session.run(add)
         assert session.run(doubled) == 8.0
+
+
+def test_only_options_with_something_to_watch_end_switches(hooked: Any, two_devices: Any) -> None:
+    """A MonitoredSession whose hooks ask for options passes empty DebugOptions with every run."""
+    listener = hooked(chaos=Chaos(2, "in-session", seed=1))
+    x, _, loss, step = model()
+    with tf.Session(config=two_devices) as session:
+        session.run(tf.global_variables_initializer())
+        empty = tf.RunOptions(timeout_in_ms=60000)
+        empty.debug_options.SetInParent()
+        for batch in batches(6):
+            session.run([loss, step], {x: batch}, options=empty)
+        assert any(outcome.ok for outcome in listener.switches) and not listener.failed
+        watching = tf.RunOptions()
+        watching.debug_options.debug_tensor_watch_opts.add(
+            node_name="loss", debug_ops=["DebugIdentity"], debug_urls=["file:///dev/null"]
+        )
+        switches = len(listener.switches)
+        with contextlib.suppress(tf.errors.OpError):  # nothing can be written there
+            session.run(loss, {x: batches(1)[0]}, options=watching)
+        for batch in batches(6):
+            session.run([loss, step], {x: batch})
+        assert not any(outcome.ok and not outcome.rollback for outcome in listener.switches[switches:])

@@ -10,7 +10,9 @@ import os
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
-from stepd.hook.engine import containers, names, requests
+from tensorflow.core.protobuf import config_pb2
+
+from stepd.hook.engine import capi, containers, names, requests
 from stepd.hook.engine.ahead import Ahead
 from stepd.hook.engine.devices import Devices
 from stepd.hook.engine.faults import reason
@@ -162,10 +164,14 @@ class Routing:
             engine.told.tell("strategy_failed", failed, text.partition("\n")[0])
         return before and outcome.ok
 
-    def be_debugged(self) -> None:
-        """TensorFlow's debugger watches ops by their names: from now on only the program's own run."""
+    def mind_debugger(self, options: Any) -> None:
+        """Where RunOptions have TensorFlow's debugger watch ops by their names only the program's own run from now on.
+
+        Options without anything to watch are no such: hooks of a MonitoredSession that ask for options leave empty ones.
+        """
         engine = self._engine
-        if engine.debugged:
+        asked = config_pb2.RunOptions.FromString(capi.buffer_bytes(options)).debug_options
+        if engine.debugged or not asked.debug_tensor_watch_opts:
             return
         engine.debugged = True
         failed = engine.strategy_id

@@ -14,8 +14,6 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, TypeVar
 
-from tensorflow.core.protobuf import config_pb2
-
 from stepd.hook.engine import capi, chaos_switches, names, requests
 from stepd.hook.engine.ahead import Ahead
 from stepd.hook.engine.calm import await_long_step
@@ -129,8 +127,8 @@ class SessionEngine:
         key = (tuple(fetches), tuple(targets), tuple(feeds))
         kind = self.kinds.by_handles.get(key) or self.kinds.make(key)
         traced = None
-        if options is not None and config_pb2.RunOptions.FromString(capi.buffer_bytes(options)).HasField("debug_options"):
-            self.routing.be_debugged()
+        if options is not None:
+            self.routing.mind_debugger(options)
         if options is None and metadata is None:
             traced = self.told.wants(kind)
             if traced is not None:
