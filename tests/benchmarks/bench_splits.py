@@ -4,8 +4,8 @@
 
 Starts itself under `stepd-run --local-devices 2`; in there the engine is driven directly, without a daemon. A round is some steps
 of each: the program on one device, two towers written by hand (variables on both devices), layers placed by hand, the first
-program with `replicate` in force, and with what the planner makes of traced steps of it, without its order and with it, which is
-what a daemon has in force.
+program with `replicate` in force, and with what the planner makes of traced steps of it, without an order and with its own where it
+has one, which is what a daemon has in force.
 """
 
 from __future__ import annotations

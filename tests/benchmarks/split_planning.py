@@ -72,9 +72,10 @@ def live(engine: Any, found: Candidate, order: Order) -> LiveStrategy:
     moves = np.flatnonzero(np.isfinite(problem.seconds).sum(axis=1) > 1).tolist()
     placement = {names[i]: devices[found.placement[i]] for i in moves}
     splits = tuple(
-        Split(names[s.op], s.axis, s.parts, tuple(devices[k] for k in s.devices), tuple(s.weights)) for s in found.splits
+        Split(names[s.op], s.axis, s.parts, tuple(devices[k] for k in s.devices), tuple(s.weights), tuple(s.into))
+        for s in found.splits
     )
-    if order is Order.NONE:
+    if order is Order.NONE or not found.enforced:
         return LiveStrategy("planned", placement, splits=splits)
     priority = {names[i]: int(found.priority[i]) for i in moves}
     seconds = {names[i]: float(problem.seconds[i, found.placement[i]]) for i in moves}

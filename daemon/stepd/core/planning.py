@@ -33,7 +33,7 @@ NEAR = 0.02
 @dataclass(frozen=True, eq=False)
 class Candidate:
     """A strategy with its predictions. seconds: calibrated; simulated_seconds: as the simulator says. int32
-    [n] columns.
+    [n] columns. enforced: the runtime is to keep its order; not where ops in parts are in no other than the graph's own.
     """
 
     placement: Index
@@ -46,6 +46,7 @@ class Candidate:
     algorithm: str
     near_lost: bool
     splits: tuple[Split, ...] = ()
+    enforced: bool = True
 
 
 Report = Callable[[Strategy], None]
@@ -110,6 +111,7 @@ class Planning:
             algorithm=_algorithm(found),
             near_lost=near,
             splits=found.splits,
+            enforced=not np.array_equal(priority, self.order),
         )
 
 

@@ -106,6 +106,7 @@ def test_parts_get_an_order_where_that_helps(lab):
     placement = np.array([0, 2, 2, 2, 2], dtype=np.int32)  # joined where nothing else runs
     natural = Strategy("p", placement, np.arange(5, dtype=np.int32), 8.0, splits, {"parts": 2})
     (ordered,) = replicate.in_order(splittable(problem), natural)
+    assert not [*replicate.in_order(splittable(problem), replace(natural, predicted_step_seconds=7.1))], "not worth keeping"
     assert ordered.priority[long] < ordered.priority[short]
     assert ordered.predicted_step_seconds == pytest.approx(7.0, rel=0.01)
 
@@ -155,8 +156,9 @@ def test_a_live_session_is_planned_with_its_splits():
         ("b", (4096,), (4096,)),
     ]
     told = []
-    run(begin(situation, []), lambda *_: None, told.append)
+    run(begin(situation, [], ordered=True), lambda *_: None, told.append)
     best = told[-1]
+    assert told[0].enforced and not best.enforced, "parts in the graph's own order need none enforced"
     assert best.algorithm == "replicate" and {problem.op_names[s.op] for s in best.splits} == {"a", "b"}
     assert best.simulated_seconds == pytest.approx(0.5, rel=0.1)
 

@@ -42,7 +42,7 @@ def test_a_split_that_cannot_be_read_is_refused_by_its_number(wrong):
 def test_a_candidate_is_sent_with_its_splits():
     problem = {"ops": ["a", "b"], "devices": DEVICES, "pinned": np.array([False, True]), "seconds": np.ones((2, 2))}
     candidate = {"placement": np.array([0, 0]), "priority": np.array([0, 1]), "seconds": 1.0, "peak_bytes": (1, 2),
-                 "lower_bound_seconds": 0.0, "algorithm": "replicate", "busy_fraction": (0.5, 0.5),
+                 "lower_bound_seconds": 0.0, "algorithm": "replicate", "busy_fraction": (0.5, 0.5), "enforced": True,
                  "splits": [[0, "batch", 2, [0, 1], [], [0, 0]], [1, "1", 2, [], [], []]]}  # fmt: skip
     strategy = from_candidate(problem, candidate, "print", "none")
     assert [(s.op, s.axis, s.parts, list(s.device)) for s in strategy.splits] == [("a", "batch", 2, DEVICES), ("b", "1", 2, [])]
@@ -50,3 +50,12 @@ def test_a_candidate_is_sent_with_its_splits():
     assert [list(s.into) for s in strategy.splits] == [[0, 0], []]
     whole = from_candidate(problem, {**candidate, "splits": []}, "print", "none")
     assert whole.id != strategy.id
+
+
+def test_an_order_is_sent_where_the_planner_has_it_kept():
+    problem = {"ops": ["a"], "devices": DEVICES, "pinned": np.array([False]), "seconds": np.ones((1, 2))}
+    candidate = {"placement": np.array([0]), "priority": np.array([7]), "seconds": 1.0, "peak_bytes": (1, 2),
+                 "lower_bound_seconds": 0.0, "algorithm": "replicate", "busy_fraction": (0.5, 0.5)}  # fmt: skip
+    for order, enforced, sent in (("control", True, [7]), ("control", False, []), ("none", True, [])):
+        strategy = from_candidate(problem, {**candidate, "enforced": enforced}, "print", order)
+        assert (list(strategy.priority), len(strategy.seconds)) == (sent, len(sent))

@@ -24,6 +24,7 @@ def from_candidate(problem: Mapping[str, Any], candidate: Mapping[str, Any], fin
     """
     moves = [i for i, pinned in enumerate(problem["pinned"].tolist()) if not pinned]
     seconds = problem["seconds"]
+    enforced = order != "none" and candidate["enforced"]
     names, placement, priority = (
         problem["ops"],
         candidate["placement"].tolist(),
@@ -34,8 +35,8 @@ def from_candidate(problem: Mapping[str, Any], candidate: Mapping[str, Any], fin
         devices=problem["devices"],
         op=[names[i] for i in moves],
         device=[placement[i] for i in moves],
-        priority=[priority[i] for i in moves] if order != "none" else [],
-        seconds=[seconds[i, placement[i]] for i in moves] if order != "none" else [],
+        priority=[priority[i] for i in moves] if enforced else [],
+        seconds=[seconds[i, placement[i]] for i in moves] if enforced else [],
         order=ORDERS[order],
         predicted_step_seconds=candidate["seconds"],
         predicted_peak_bytes=candidate["peak_bytes"],
