@@ -174,5 +174,8 @@ def test_parts_teach_what_the_whole_takes():
 
 
 def test_devices_that_measure_alike_get_equal_parts(lab):
-    found = replicate.place(network(lab, second_device=1.04), PlanOptions())
-    assert {split.weights for split in found.splits} == {()}
+    for factor in (1.04, 0.83, 1.2):
+        found = replicate.place(network(lab, second_device=factor), PlanOptions())
+        assert {split.weights for split in found.splits} == {()}
+    found = replicate.place(network(lab, second_device=1.5), PlanOptions())
+    assert {split.weights for split in found.splits} == {(0.6, 0.4)}
