@@ -1,4 +1,4 @@
-"""Ctrl-C ends the budget of a search, and the search's best is the answer."""
+"""What a search's budget is: Ctrl-C ends it, and the best so far is the answer; compiling is not part of it."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import signal
 
 import numpy as np
 import pytest
+from numba.core import event
 
 from stepd.cli import offline_planning
 from stepd.core.placement import registry
@@ -52,3 +53,26 @@ def test_an_interrupted_search_answers_with_its_best(monkeypatch: pytest.MonkeyP
     assert best.planner["lower_bound_seconds"] == 1.0
     assert calls == ["single"]  # the rest of the sweep is not run
     assert signal.getsignal(signal.SIGINT) is handler
+
+
+def test_compiling_takes_nothing_off_the_budget(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = 0.0
+
+    def search(name: str, problem: Problem, options: PlanOptions) -> Strategy:
+        """Its first step takes a second, and its kernels are compiled in a minute."""
+        nonlocal now
+        began = options.clock()
+        now += 1.0
+        with event.trigger_event("numba:compile"):
+            now += 60.0
+        assert options.clock() - began == 1.0
+        now += 2.0
+        return Strategy(problem.name, np.zeros(1, np.int32), np.zeros(1, np.int32), 1.0)
+
+    monkeypatch.setattr(registry, "plan", search)
+    options = PlanOptions(budget_seconds=10.0, clock=lambda: now)
+    best = offline_planning.plan(one_op(), "single", options)
+    assert (best.planner["seconds"], best.planner["compiling_seconds"]) == (3.0, 60.0)
+    with event.trigger_event("numba:compile"):  # of others, when nothing listens any more
+        now += 60.0
+    assert offline_planning.plan(one_op(), "single", options).planner["compiling_seconds"] == 60.0

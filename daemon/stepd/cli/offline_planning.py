@@ -1,22 +1,28 @@
-"""Runs core's planning algorithms for the offline commands: with a real clock, which Ctrl-C moves to the end of every budget."""
+"""Runs core's planning algorithms for the offline commands: with a real clock, which Ctrl-C moves to the end of every budget, and
+which stands still while kernels are compiled.
+"""
 
 from __future__ import annotations
 
 import os
 import signal
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 
 from stepd.core.bounds import lower_bound
+from stepd.core.compiled import at_hand
 from stepd.core.errors import PlannerError, StepdError
 from stepd.core.placement import registry
 from stepd.core.placement.registry import PlanOptions
+from stepd.core.portfolio import planner as portfolio
 from stepd.core.problem import Problem
+from stepd.core.simulation_kernel import run_step
 from stepd.core.simulator import simulate
 from stepd.core.strategy import Strategy
+from stepd.core.uncompiling import Uncompiling
 
 
 @dataclass(frozen=True)
@@ -39,6 +45,11 @@ def make_options(budget: float, seed: int, workers: int) -> PlanOptions:
     return PlanOptions(budget_seconds=budget, seed=seed, workers=workers or cores(), clock=time.monotonic)
 
 
+def compiled() -> bool:
+    """Whether planning begins at once: the kernels that it needs first are in the cache."""
+    return at_hand(run_step)
+
+
 def cores() -> int:
     """How many cores this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
@@ -49,32 +60,49 @@ def plan(problem: Problem, algorithm: str, options: PlanOptions) -> Strategy:
 
     Ctrl-C ends the budget, not the process: the search stops where it would have stopped, and its best counts. (An exception out
     of the middle of it would free arrays under kernels that run in threads.)
+
+    Compiling kernels, once per machine and version, is no planning: every search gets its whole budget, and so finds what it will
+    find the next time.
     """
     found: list[Strategy] = []
-    began = time.monotonic()
-    with _interruptible() as clock, ThreadPoolExecutor(options.workers) as pool:
+    with (
+        closing(Uncompiling(options.clock)) as planning,
+        _interruptible(planning.now) as clock,
+        ThreadPoolExecutor(options.workers) as pool,
+    ):
+        if algorithm == "portfolio":
+            portfolio.warm_up()
+        began = planning.now()
         for each in registry.swept(algorithm, replace(options, clock=clock.now, run_all=pool.map)):
             found.append(registry.plan(algorithm, problem, each))
             if clock.interrupted:
                 break
+        seconds, compiling = planning.now() - began, planning.compiling
     best = min(found, key=_rank)
-    facts = {"seconds": round(time.monotonic() - began, 6), "lower_bound_seconds": _bound(problem, best), "seed": options.seed}
+    facts = {
+        "seconds": round(seconds, 6),
+        "compiling_seconds": round(compiling, 6),
+        "lower_bound_seconds": _bound(problem, best),
+        "seed": options.seed,
+    }
     return replace(best, planner={**best.planner, **facts})
 
 
 class _Clock:
-    """The machine's clock until it is interrupted, then one that is past every budget."""
+    """`clock` until it is interrupted, then one that is past every budget."""
 
-    interrupted = False
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock = clock
+        self.interrupted = False
 
     def now(self) -> float:
-        return time.monotonic() + (1e9 if self.interrupted else 0.0)
+        return self._clock() + (1e9 if self.interrupted else 0.0)
 
 
 @contextmanager
-def _interruptible() -> Iterator[_Clock]:
+def _interruptible(time: Callable[[], float]) -> Iterator[_Clock]:
     """A clock that the first Ctrl-C within interrupts; a second one is an ordinary one."""
-    clock = _Clock()
+    clock = _Clock(time)
 
     def interrupt(number: int, frame: object) -> None:
         clock.interrupted = True

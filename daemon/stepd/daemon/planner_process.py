@@ -19,7 +19,6 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 import numpy as np
-from numba.core import event
 
 from stepd.core.assembly import SessionDevice, Situation, SplitOffer
 from stepd.core.calibration import Measured
@@ -32,6 +31,7 @@ from stepd.core.portfolio.start_order import natural_priority
 from stepd.core.problem import Problem
 from stepd.core.problem_format import dump_problem
 from stepd.core.strategy import Split, Strategy
+from stepd.core.uncompiling import Uncompiling
 from stepd.daemon import codec
 from stepd.daemon.convert.graph import parse_nodes
 from stepd.daemon.planner_frames import BESIDE, write_frame
@@ -107,32 +107,6 @@ def answer(request: Any, out: BinaryIO) -> None:
         write_frame(out, {"kind": "error", "message": str(error)})
 
 
-class Uncompiling(event.Listener):
-    """The clocks of this process, of its work and on the wall, which stand still while kernels are compiled (under one lock)."""
-
-    def __init__(self) -> None:
-        self._work = self._wall = 0.0  # spent compiling; less the time of its start while that goes on
-        self._depth = 0
-
-    def on_start(self, event: event.Event) -> None:
-        self._depth += 1
-        if self._depth == 1:
-            self._work -= time.process_time()
-            self._wall -= time.monotonic()
-
-    def on_end(self, event: event.Event) -> None:
-        self._depth -= 1
-        if self._depth == 0:
-            self._work += time.process_time()
-            self._wall += time.monotonic()
-
-    def now(self) -> tuple[float, float]:
-        """Seconds of (work, wall)."""
-        if self._depth:
-            return -self._work, -self._wall
-        return time.process_time() - self._work, time.monotonic() - self._wall
-
-
 class Budget:
     """The clock that a search is timed by. It counts the process's own work, since it only gets what training leaves; at most
     SLOWEST times as long on the wall. Compiling kernels, once per machine, does not count: a first plan is worth waiting for. It
@@ -145,13 +119,11 @@ class Budget:
         self._patience = patience
         self._progress = 0.0
         self._best = math.inf
-        self._clocks = Uncompiling()
-        self._started = self._clocks.now()[1]
-        event.register("numba:compile", self._clocks)  # type: ignore[no-untyped-call]
+        self._work, self._wall = Uncompiling(time.process_time), Uncompiling(time.monotonic)
+        self._started = self._wall.now()
 
     def _elapsed(self) -> float:
-        work, wall = self._clocks.now()
-        return max(work, (wall - self._started) / self.SLOWEST)
+        return max(self._work.now(), (self._wall.now() - self._started) / self.SLOWEST)
 
     def __call__(self) -> float:
         """Seconds; infinite when patience ran out."""

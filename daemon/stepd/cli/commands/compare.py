@@ -27,7 +27,7 @@ def compare_command(
     problems: Annotated[list[Path], typer.Argument(help="Problem, workload or GraphDef files.", metavar="PROBLEM...")],
     reading: Reading,
     algorithm: Annotated[list[str] | None, typer.Option(help="Only this one; may be given again. Default: all.")] = None,
-    budget: Annotated[float, typer.Option(help="Seconds that each search may take.")] = 10.0,
+    budget: Annotated[float, typer.Option(help="Seconds that each search may take; compiling comes on top.")] = 10.0,
     seed: Annotated[int, typer.Option(help="Seed of the searches.")] = 0,
     workers: Annotated[int, typer.Option(help="Cores to use; 0: all.", min=0)] = 0,
     plot_file: Annotated[Path | None, typer.Option("--plot", help="Draw it (.svg, .png, .pdf); needs stepd[plot].")] = None,

@@ -9,7 +9,7 @@ import typer
 
 from stepd.cli.client import chatter
 from stepd.cli.exits import EXIT_FAILED
-from stepd.cli.offline_planning import make_options, plan
+from stepd.cli.offline_planning import compiled, make_options, plan
 from stepd.cli.problem_files import Reading, read_problem, write_strategy
 from stepd.cli.problem_options import with_problem_options
 from stepd.cli.render import Output, duration, print_json
@@ -26,7 +26,9 @@ def plan_command(
     out: Annotated[Path, typer.Option("-o", "--out", help="Where the strategy goes (.gz: gzipped).", metavar="FILE")],
     reading: Reading,
     algorithm: Annotated[str, typer.Option(help=f"One of: {', '.join(registry.names())}.")] = "portfolio",
-    budget: Annotated[float, typer.Option(help="Seconds that a search may take.")] = 10.0,
+    budget: Annotated[
+        float, typer.Option(help="Seconds that a search may take; compiling kernels, once per machine and version, comes on top.")
+    ] = 10.0,
     seed: Annotated[int, typer.Option(help="The same seed gives the same strategy when a search ends by itself.")] = 0,
     workers: Annotated[int, typer.Option(help="Cores to use; 0: all.", min=0)] = 0,
     format_: Annotated[Output, typer.Option("--format", help="Format of the summary.")] = Output.table,
@@ -38,7 +40,10 @@ def plan_command(
     """
     registry.find(algorithm)
     options = make_options(budget, seed, workers)
-    strategy = plan(read_problem(problem, reading), algorithm, options)
+    loaded = read_problem(problem, reading)
+    if not compiled():
+        chatter("stepctl: compiling the planners' kernels: once per machine and version of stepd, a minute or so")
+    strategy = plan(loaded, algorithm, options)
     write_strategy(out, strategy)
     facts = strategy.planner
     step, bound = strategy.predicted_step_seconds, float(facts["lower_bound_seconds"])
@@ -52,12 +57,14 @@ def plan_command(
                 "gap": step / bound - 1 if bound > 0 else None,
                 "feasible": feasible,
                 "planning_seconds": facts["seconds"],
+                "compiling_seconds": facts["compiling_seconds"],
                 "algorithm": facts.get("algorithm", algorithm),
             }
         )
     else:
         gap = f", {step / bound - 1:.1%} above the lower bound of {duration(bound)}" if bound > 0 else ""
-        print(f"{out}: a step of {duration(step)}{gap}; planned in {duration(facts['seconds'])} by {algorithm}")
+        compiling = f" after compiling for {duration(facts['compiling_seconds'])}" if facts["compiling_seconds"] > 0 else ""
+        print(f"{out}: a step of {duration(step)}{gap}; planned in {duration(facts['seconds'])} by {algorithm}{compiling}")
     if not feasible:
         chatter(f"stepctl: warning: {problem}: no strategy was found that fits into memory; this one does not (stepctl simulate)")
         raise typer.Exit(EXIT_FAILED)
