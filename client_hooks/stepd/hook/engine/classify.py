@@ -38,7 +38,7 @@ def classify(view: GraphView, shared_variables: bool = False, tied: Mapping[str,
     sources = {node.name: why for node in view.nodes.values() if (why := shared_reason(view, node))}
     variables = {name for name in sources if view.nodes[name].op in rules.VARIABLES}
     held = _held(view, sources)
-    pinned = {**(tied or {}), **held}
+    pinned = {**(tied or {}), **_compiled(view), **held}
     for node in view.nodes.values():
         if node.name in variables:
             continue
@@ -102,6 +102,23 @@ def _shared_reason(node: Any, bodies: Callable[[Any], list[Any]]) -> str:
     if any(graphview.holds_state(t) for t in graphview.output_types(node)):
         return f"{op} owns state"
     return f"{op} is stateful and not known"
+
+
+def _compiled(view: GraphView) -> dict[str, str]:
+    """Ops that the program asks XLA to compile, in clusters that round otherwise when they are cut otherwise; and who is given
+    their values, through what only hands them on: such an op elsewhere cuts a cluster, and a sum begins with another term."""
+    found = {node.name: "XLA compiles it with its neighbours" for node in view.nodes.values() if _asks_for_xla(node)}
+    given = list(found)
+    for name in given:  # it grows
+        for user in aliases.takers(view, name):
+            if user not in found:
+                found[user] = f"is given what XLA compiles in {name}"
+                given += [user] if view.nodes[user].op == "Identity" else []
+    return found
+
+
+def _asks_for_xla(node: Node) -> bool:
+    return "_XlaCompile" in node.proto.attr and node.proto.attr["_XlaCompile"].b
 
 
 def _pin_reason(node: Node) -> str:
