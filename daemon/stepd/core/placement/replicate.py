@@ -43,6 +43,8 @@ _LEAST = 0.05
 _WORTH_ORDER = 0.98
 """An order of its own makes the step shorter by two hundredths at least: keeping one costs about as much, and without one the
 runtime fills a device's waits with whatever is ready."""
+_WORTH_WHOLE = 0.97
+"""Layers that stay whole make the step shorter by three hundredths at least: what is less, waiting for their device takes back."""
 _WORTH_SHARES = 0.97
 """Other shares make the step shorter by three hundredths at least: like devices measure that much apart by chance, and a share that
 is off by one hundredth keeps a device waiting for as much of the step."""
@@ -209,6 +211,7 @@ def _with_whole_layers(base: Splittable, best: Strategy, most: int) -> Iterator[
     """`best` with the layers of the largest weights whole, one more in each turn, on whichever device is best for it."""
     devices = best.splits[0].devices if best.splits else ()
     turns = min(most, TRIED_OPS // max(base.problem.n_ops * len(devices), 1))
+    enough = _WORTH_WHOLE * best.predicted_step_seconds
     current, whole = best, frozenset[int]()
     for layer in layers(base, best.splits)[:turns]:
         if layer.ops <= whole:
@@ -226,7 +229,7 @@ def _with_whole_layers(base: Splittable, best: Strategy, most: int) -> Iterator[
         if not found:
             return
         current = min(found, key=lambda strategy: strategy.predicted_step_seconds)  # two may help where one does not
-        if current.predicted_step_seconds < best.predicted_step_seconds:
+        if current.predicted_step_seconds < min(enough, best.predicted_step_seconds):
             best = current
             yield best
 
