@@ -1,7 +1,7 @@
 """The portfolio against every other algorithm's full sweep and human experts, on problems that it was not made for.
 
     python tests/benchmarks/bench_quality.py [--suite random zoo workloads] [--only PART ...] [--budgets 1 10] [--label NAME]
-        [--searches S] [--time-limit S] [--tables]
+        [--searches S] [--rivals all|heuristics|searches] [--time-limit S] [--tables]
 
 Problems: `random_problems.suite` (random), `random_dags.dags` (dags), the zoo (build_zoo.py; as it is, on eight devices, and with
 memory that no single device suffices for) and the files of dnn-partitioning. All in one process with one worker and budgets in
@@ -42,6 +42,9 @@ from stepd.core.what_if import with_devices
 
 SWEEP_SECONDS = 60.0
 """CPU seconds after which no further parameter set of an algorithm is begun."""
+SOLVERS = ("pesto", "moirai", "exact")
+"""With two threads, and wall clock where the others have CPU time."""
+SEARCHES = ("mcmc", "cross-entropy", *SOLVERS)
 Load = Callable[[], Problem]
 
 
@@ -51,7 +54,8 @@ def main() -> int:
     parser.add_argument("--only", nargs="*", default=[""], help="problems whose name holds one of these")
     parser.add_argument("--budgets", nargs="*", type=float, default=[1.0, 10.0])
     parser.add_argument("--label", default="", help="name of this version of the portfolio")
-    parser.add_argument("--searches", type=float, default=0.0, help="CPU seconds for mcmc and cross-entropy; 0: leave them out")
+    parser.add_argument("--searches", type=float, default=0.0, help="seconds for each search and solver; 0: leave them out")
+    parser.add_argument("--rivals", choices=("all", "heuristics", "searches"), default="all")
     parser.add_argument("--count", type=int, default=24, help="random problems")
     parser.add_argument("--seed", type=int, default=1, help="of the random problems")
     parser.add_argument("--ops", type=int, default=800, help="of the random problems: a third to three times as many")
@@ -119,16 +123,16 @@ def tight(problem: Problem) -> Problem:
 def run(arguments: argparse.Namespace, name: str, load: Load, end: float) -> bool:
     """All that is missing of one problem; False when the time is over."""
     names = [a for a in registry.names() if registry.find(a).effort != "search" and a != "fastt-os-dpos"]
-    todo = {a: (a, 10.0) for a in ("expert placements", *names)}
-    if arguments.searches:
-        todo |= {a: (a, arguments.searches) for a in ("mcmc", "cross-entropy")}
+    todo = {a: (a, 10.0) for a in ("expert placements", *names)} if arguments.rivals != "searches" else {}
+    if arguments.searches and arguments.rivals != "heuristics":
+        todo |= {a: (a, arguments.searches) for a in SEARCHES}
     todo |= {
         f"portfolio@{budget:g}s{arguments.label and '-' + arguments.label}": ("portfolio", budget) for budget in arguments.budgets
     }
     missing = {label: what for label, what in todo.items() if not (arguments.out / f"{name}--{label}.json").exists()}
     if not missing:
         return True
-    problem = load()
+    problem = replace(load(), split_choices=())  # the same ops for all
     if problem.n_ops > arguments.largest:
         return True
     portfolio.warm_up()
@@ -151,7 +155,8 @@ def measured(problem: Problem, algorithm: str, budget: float) -> dict[str, Any]:
     began = time.process_time()
     found: list[tuple[bool, float, str]] = []
     error = ""
-    for answer in answers(problem, algorithm, PlanOptions(budget_seconds=budget, clock=time.process_time)):
+    workers = 2 if algorithm in SOLVERS else 1
+    for answer in answers(problem, algorithm, PlanOptions(budget_seconds=budget, clock=time.process_time, workers=workers)):
         if isinstance(answer, StepdError):
             error = str(answer)
             continue

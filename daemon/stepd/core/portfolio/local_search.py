@@ -32,6 +32,9 @@ ONE_ORIGIN_FROM = 0.85
 NEAR = 1.25
 """How much longer the steps of other origins may be than the best one's to be worth searching from."""
 HEATS = (0.02, 0.006, 0.002, 0.0006)
+COLD, COLD_FROM = 1e-5, 0.4
+"""Heat of the first chain of every other round, and from which share of the budget on: what is left to gain may be less than the
+chains' heat lets them see."""
 TRAFFIC = (0.3, 0.1)
 """What a mean second of link time counts beside a second of the step, by turns."""
 REPAIRS = 6
@@ -63,6 +66,7 @@ class LocalSearch:
     rounds: int = 0
     tried: Float = field(init=False)
     gained: Float = field(init=False)
+    cold: bool = field(init=False, default=False)
 
     def __post_init__(self) -> None:
         arms = len(self.units.level_pointer) - 1 + DRAWN
@@ -74,9 +78,11 @@ class LocalSearch:
         tables = self.pool.prepared.tables
         steps = int(min(5_000, max(6, MOVES // (len(tables.reader) + len(tables.group)))))
         shares = self._shares()
+        self.cold = used > COLD_FROM and self.rounds % 2 == 1
         tasks = [(entry, steps, shares, k, self._penalty(entry, k)) for k, entry in enumerate(self._parents(used))]
         unfit = next((entry for entry in self.pool.tempting() if self.repairs.get(entry.origin, 0) < REPAIRS), None)
         if unfit is not None:
+            self.cold = False
             self.repairs[unfit.origin] = self.repairs.get(unfit.origin, 0) + 1
             self.pool.unfit.remove(unfit)  # what it becomes is added again
             tasks[0] = unfit, steps, shares, 0, Penalty(SOFT * unfit.point.seconds, 10.0 * SOFT * unfit.point.seconds)
@@ -101,7 +107,10 @@ class LocalSearch:
         """Where the chains start: the best points of different origins in turn, fewer and fewer."""
         most = max(1, round(WIDTH * (1.0 - used / ONE_ORIGIN_FROM)))
         near = self.pool.near_best(NEAR, most)
-        return [near[(self.rounds * CHAINS + k) % len(near)] for k in range(CHAINS)]
+        parents = [near[(self.rounds * CHAINS + k) % len(near)] for k in range(CHAINS)]
+        if self.cold:
+            parents[0] = near[0]
+        return parents
 
     def _shares(self) -> Float:
         """How often each arm is drawn, cumulated. float64 [arms]."""
@@ -123,6 +132,8 @@ class LocalSearch:
         if chain in (LENIENT_CHAIN, HOT_CHAIN) and steps >= MOVES_A_GROUP * self.pool.prepared.n_groups:
             heat = HOT[(chain + self.rounds) % len(HOT)]
         traffic = TRAFFIC[(chain + self.rounds) % len(TRAFFIC)]
+        if chain == 0 and self.cold:
+            heat, traffic = COLD, 0.0
         pool = self.pool
         found = anneal(
             pool.prepared.tables,
@@ -147,7 +158,7 @@ class LocalSearch:
         point = evaluate(
             pool.prepared.tables,
             entry.point.placement,
-            pool.none,
+            pool.bias,
             pool.empty,
             1.0,
             pool.tail,

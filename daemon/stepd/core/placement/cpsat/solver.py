@@ -69,11 +69,12 @@ def solve(
     """
     prepared = prepare(problem)
     known = simulate_placement(problem, placement, priority)
-    units = units_for(prepared.tables, known.step_seconds, limits.resolution)
+    feasible = known.feasible or not memory
+    longest = known.step_seconds if feasible else max(known.step_seconds, longest_step(prepared))
+    units = units_for(prepared.tables, longest, limits.resolution)
     hint = _Hint(units, prepared.tables.seconds[np.arange(problem.n_ops), placement], known, placement)
     # A hint that overflows memory is no answer: a schedule that fits may be longer.
-    feasible = known.feasible or not memory
-    horizon = hint.makespan if feasible else hint.makespan + units.ticks(longest_step(prepared))
+    horizon = hint.makespan if feasible else hint.makespan + units.ticks(longest)
     model = build(prepared, units, horizon + (0 if feasible and units.exact else problem.n_ops))
     if memory and not always_fits(model):
         add_memory(model)
