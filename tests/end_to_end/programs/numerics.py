@@ -85,7 +85,8 @@ def program_recomputed(record):
 def program_folds(record):
     """map_fn, scan, foldl and foldr over nests, TensorArrays in while loops with swapping."""
     x = tf.placeholder(tf.float32, [None, 4], name="x")
-    w = tf.get_variable("w", [4, 4], initializer=tf.orthogonal_initializer(seed=1))
+    # A resource: `first` may read it while the training step, whose gradients are others, writes to it.
+    w = tf.get_variable("w", [4, 4], initializer=tf.orthogonal_initializer(seed=1), use_resource=True)
     mapped = tf.map_fn(lambda p: (p[0] * 2.0, tf.cast(p[1], tf.float32) + p[0]), (x, tf.cast(x * 3, tf.int32)),
                        dtype=(tf.float32, tf.float32), parallel_iterations=3)  # fmt: skip
     states = tf.scan(lambda a, r: (tf.tanh(tf.linalg.matvec(w, a[0]) + r), a[1] + 1), x, (tf.zeros([4]), 0), reverse=True,
