@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -89,3 +90,22 @@ def test_random_switches_on_the_native_executor_change_no_bit(hooked: Any, nativ
         assert losses(session, x, loss, step, range(12)) == expected
     assert sum(outcome.ok for outcome in listener.switches) >= 4
     assert library.counts()[0] > made
+
+
+def test_parts_run_on_the_native_executor(hooked: Any, two_devices: Any, native: Path) -> None:
+    expected = np.array([np.frombuffer(value, np.float32)[0] for value in plain(8)])
+    listener = hooked(order=Order.NATIVE)
+    x, loss, step = model()
+    with tf.Session(config=two_devices) as session:
+        session.run(tf.global_variables_initializer())
+        got = losses(session, x, loss, step, range(3))
+        (engine,) = listener.engines
+        made = library.counts()[0]
+        switch(engine, replace(reverse(engine), id="parts", placement={}, replicate=True))
+        plan = engine.switcher().live.plan
+        assert plan.order.said.startswith("native: ") and len(plan.splits) > 20
+        got += losses(session, x, loss, step, range(3, 6))
+        assert library.counts()[0] > made
+        switch(engine, None)
+        got += losses(session, x, loss, step, range(6, 8))
+    assert np.allclose([np.frombuffer(value, np.float32)[0] for value in got], expected, rtol=1e-5, atol=0)
