@@ -12,6 +12,7 @@ from stepd.core.assembly import UNLIMITED, SessionDevice, Situation, assemble
 from stepd.core.calibration import Measured, columns
 from stepd.core.cost.models import CostModels
 from stepd.core.cost.observation import DeviceObservation, StepObservation, Transfer
+from stepd.core.enforced import as_enforced, unordered
 from stepd.core.errors import ProblemError
 from stepd.core.graph import Node
 from stepd.core.simulator import simulate_placement
@@ -174,7 +175,24 @@ def test_a_search_starts_from_the_order_in_force() -> None:
     for ordered in (True, False):
         plan = planning.begin(situation(), [replace(measured("", 0.1, in_force=True), priority=order)], ordered=ordered)
         planning.run(plan, lambda _, starts, report: started.append(starts[0].priority.tolist()), lambda found: None)
-    assert started == [list(range(problem.n_ops))[::-1], plan.order.tolist()]
+    backwards = np.arange(problem.n_ops, dtype=np.int32)[::-1]
+    assert started == [as_enforced(problem, backwards).tolist(), plan.order.tolist()]
+
+
+def test_what_costs_nothing_is_not_held_back_and_its_transfers_leave_at_once() -> None:
+    """The runtime orders only what costs something: a plan may not count on weights that are sent when they are needed."""
+    plan = planning.begin(situation(), [measured("", 0.101, in_force=True)], ordered=True)
+    problem = plan.assembled.problem
+    cheap = [name for name, free in zip(problem.op_names, unordered(problem), strict=True) if free]
+    assert cheap == ["x", "w", "w/read", "right"]  # the last runs as part of its bias, a trace says
+    last = np.argsort(np.argsort([name in cheap for name in problem.op_names], kind="stable")).astype(np.int32)
+    placement = np.array([int(name == "left") for name in problem.op_names], dtype=np.int32)
+    slow = replace(problem, links=tuple(replace(link, handling_seconds=0.01) for link in problem.links))
+    plan = replace(plan, assembled=replace(plan.assembled, problem=slow))
+    found = plan.consider(Strategy(problem.name, placement, last, 0.0))
+    assert found is not None
+    assert found.priority.tolist() == as_enforced(slow, last).tolist()
+    assert found.simulated_seconds == simulate_placement(slow, placement, found.priority).step_seconds
 
 
 def test_what_won_its_trial_before_is_where_a_search_starts_too() -> None:

@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from stepd.core.assembly import Assembled
+from stepd.core.enforced import as_enforced
 from stepd.core.errors import StepdError
 from stepd.core.placement.replicate import simulate, split_costs
 from stepd.core.placement.split_problem import split_problem, splittable
@@ -161,7 +162,7 @@ def columns(problem: Problem, today: Index, order: Index, known: Measured) -> tu
     if not known.priority:
         return placement, order
     keys = [known.priority.get(name, 1 << 30) for name in problem.op_names]
-    return placement, _ranks(np.lexsort((order, np.array(keys))))
+    return placement, as_enforced(problem, _ranks(np.lexsort((order, np.array(keys)))))
 
 
 def _placed(problem: Problem, today: Index, known: Measured) -> Index:

@@ -13,6 +13,7 @@ import numpy as np
 
 from stepd.core.assembly import Assembled, Situation, assemble
 from stepd.core.calibration import Calibration, Measured, calibrate, columns
+from stepd.core.enforced import as_enforced
 from stepd.core.errors import StepdError
 from stepd.core.placement import fastt_os_dpos, replicate
 from stepd.core.placement.registry import PlanOptions
@@ -78,6 +79,8 @@ class Planning:
         problem = self.assembled.problem
         if found.splits:
             return self._consider_split(found)
+        if self.ordered:
+            found = replace(found, priority=as_enforced(problem, found.priority))
         try:
             simulation = simulate_placement(problem, found.placement, found.priority if self.ordered else self.order)
         except StepdError:

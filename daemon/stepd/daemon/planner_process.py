@@ -23,6 +23,7 @@ import numpy as np
 from stepd.core.assembly import SessionDevice, Situation, SplitOffer
 from stepd.core.calibration import Measured
 from stepd.core.cost.models import CostModels
+from stepd.core.enforced import unordered
 from stepd.core.errors import StepdError
 from stepd.core.placement import registry
 from stepd.core.planning import Report, Search, begin, run, single_ops_split
@@ -155,6 +156,7 @@ def _searcher(request: Any) -> Search:
                 report=report,
                 run_all=pool.map,
                 order=None if request["ordered"] else natural_priority(problem),
+                unordered=unordered(problem) if request["ordered"] else None,
             )
             if request["algorithm"] != "portfolio":
                 report(registry.plan(request["algorithm"], problem, options))

@@ -48,6 +48,16 @@ def test_keeps_its_promises_on_random_problems(lab, data):
             assert step.step_seconds <= alone.step_seconds * (1 + 1e-12)
 
 
+@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(st.data())
+def test_what_is_not_ordered_runs_before_all_others_in_every_prediction(lab, data):
+    problem = data.draw(lab.problems(memory=(10**6,)))
+    free = np.array(data.draw(st.lists(st.booleans(), min_size=problem.n_ops, max_size=problem.n_ops)))
+    strategy = place(problem, replace(QUICK, unordered=free))
+    at_once = np.argsort(np.lexsort((strategy.priority, ~free))).astype(np.int32)
+    assert simulate_placement(problem, strategy.placement, at_once).step_seconds == strategy.predicted_step_seconds
+
+
 def fork_join(lab, width, length, d, nbytes=10**6, memory=BIG):
     """`width` chains of `length` ops of 1 ms between a source and a sink; links of 10 GB/s."""
     seconds, edges = [[1e-6] * d], []

@@ -12,6 +12,9 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, cast
 
+import numpy as np
+import numpy.typing as npt
+
 from stepd.core.errors import PlannerError
 from stepd.core.problem import Index, Problem
 from stepd.core.strategy import Strategy
@@ -41,6 +44,7 @@ class PlanOptions:
     max_work: int = 0  # work units of an anytime algorithm; 0: until the budget ends
     run_all: RunAll = map
     order: Index | None = None  # priorities that ops run in whatever is asked (a runtime that enforces none); None: free
+    unordered: npt.NDArray[np.bool_] | None = None  # ops that run as soon as they can, before all others; None: none
     report: Callable[[Strategy], None] | None = None  # an anytime algorithm calls it with every better strategy
 
     def parameter(self, name: str, default: Any) -> Any:

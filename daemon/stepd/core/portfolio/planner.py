@@ -103,7 +103,7 @@ class _Search:
             self.bound = best_bound(self.problem)
         if not self.compiling.affords(Kernels.CANDIDATES, self.used()):
             return
-        self.pool = pool = Pool(self.problem, self.options.run_all, order=self.options.order)
+        self.pool = pool = Pool(self.problem, self.options.run_all, order=self.options.order, unordered=self.options.unordered)
         pool.try_all(self.first)
         pool.try_all(pool.from_groups(*item) for item in candidates.user_placement(self.problem, self.prepared))
         yield from self._better()

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 import numpy as np
+import numpy.typing as npt
 
 from stepd.core.bounds import longest_step
 from stepd.core.penalty import Penalty
@@ -18,6 +19,8 @@ WEIGHTS = (1.0, 0.0, 2.5)
 """How much transfers count in the upward ranks that are tried for each placement."""
 UNFIT = 6
 """Points without enough memory that are kept although others have enough."""
+FIRST = 1e4
+"""By how many times the length of a step ops are moved forward that run before all others."""
 TEMPTING = 0.98
 """How long their steps may be, as a share of the best step that fits, to be worth making fit."""
 
@@ -44,12 +47,13 @@ class Candidate:
 class Pool:
     """The points of one search on one problem. `size` of them are kept, no two of one origin or with the same placement.
 
-    order: as in PlanOptions, the order that ops run in whatever a candidate says.
+    order, unordered: as in PlanOptions, the order that ops run in whatever a candidate says, and those that run before all others.
     """
 
     problem: Problem
     run_all: RunAll = map
     order: Index | None = None
+    unordered: npt.NDArray[np.bool_] | None = None
     size: int = 24
     entries: list[Entry] = field(default_factory=list)
     unfit: list[Entry] = field(default_factory=list)  # the shortest steps for which memory does not suffice, one of an origin
@@ -58,12 +62,13 @@ class Pool:
         self.prepared: Prepared = prepare(self.problem)
         tables = self.prepared.tables
         self.tail: Float = shortest_tails(tables)
-        self.none: Float = np.zeros(self.problem.n_ops)
         self.empty: Float = np.zeros(0)
         longest = longest_step(self.prepared) + 1e-9  # whatever fits is better than what does not
         self.penalty = Penalty(longest, 10.0 * longest)
         serial = np.where(np.isfinite(tables.seconds), tables.seconds, 0.0).max(axis=1).sum()
         self.key_step = (float(serial) + 1e-9) / self.problem.n_ops
+        first = np.zeros(self.problem.n_ops) if self.unordered is None else self.unordered.astype(np.float64)
+        self.bias: Float = first * FIRST * (float(serial) + 1e-9)
         self.track = memory_can_bind(self.prepared)
         self._seen: set[bytes] = set()
 
@@ -111,7 +116,7 @@ class Pool:
         point = evaluate(
             self.prepared.tables,
             candidate.placement,
-            self.none,
+            self.bias,
             base,
             weight,
             self.tail,
