@@ -211,10 +211,14 @@ def main() -> None:
         plain, hand, stepd, path = compared(options.out, cores, options.most, processes)
         for round_ in by_turns([*plain, hand, *stepd], COMPARED, TURN):
             console.print(f"[bold]round {round_} of {COMPARED // TURN}[/bold] is over: {TURN} steps of each job in turn")
-        for job in (*stepd, hand, *plain):
-            if job is plain[0]:  # what the others are compared with
-                job.run_until(max(len(job.losses()) for job in stepd))
+        ending = (*stepd, hand, *plain[1:])
+        for job in ending:  # all at once: TensorFlow closes a session with a tf.data iterator only after up to a minute
+            job.interrupt()
+        for job in ending:
             job.finish()
+        plain[0].run_until(max(len(job.losses()) for job in stepd))  # what the others are compared with
+        plain[0].interrupt()
+        plain[0].finish()
         trials = []
         for way in ("in-session", "restart"):
             console.print(f"[bold]stepd-{way}[/bold]")

@@ -77,9 +77,13 @@ class Job:
         self._show_events()
         self.step = step
 
-    def finish(self) -> None:
-        """Let it end after the step that it is in (SIGINT). Raises SystemExit when it failed."""
+    def interrupt(self) -> None:
+        """Let it end after the step that it is in (SIGINT)."""
         self.script.send_signal(signal.SIGINT)
+        self._signal(signal.SIGCONT)
+
+    def finish(self) -> None:
+        """Wait for the end of a job that was interrupted. Raises SystemExit when it failed."""
         self.run_until(sys.maxsize)
 
     def end(self) -> None:
