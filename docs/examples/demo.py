@@ -106,8 +106,9 @@ def settled(path: Path, name: str) -> bool:
     log = (path / "daemon.log").read_text().splitlines()
     events = [json.loads(line) for line in log if line.startswith("{") and line.endswith("}")]
     job = next((event["job"] for event in events if event["event"] == "job attached" and event["name"] == name), "")
-    phases = [event["phase"] for event in events if event["event"] == "session" and event["job"] == job]
-    return phases.count("PLANNING") >= ROUNDS and phases[-1] in ("COMMITTED", "WATCHING", "ROLLED_BACK")
+    mine = [event for event in events if event["event"] == "session" and event["job"] == job]
+    rounds = sum(event["phase"] == "PLANNING" or event["note"].startswith("costs did not change") for event in mine)
+    return rounds >= ROUNDS and mine[-1]["phase"] in ("COMMITTED", "WATCHING", "ROLLED_BACK")
 
 
 def pin(job: Job, core: int) -> None:
@@ -195,7 +196,7 @@ def show(summary: dict[str, float | int]) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, default=Path("build/demo"))
-    parser.add_argument("--most", type=int, default=440, help="steps that a job under stepd may take to settle")
+    parser.add_argument("--most", type=int, default=540, help="steps that a job under stepd may take to settle")
     options = parser.parse_args()
     cores = sorted(os.sched_getaffinity(0))[:2]
     if len(cores) < 2:
