@@ -50,11 +50,11 @@ def prior(src: str, dst: str) -> LinkCost:
     return SAME_PROCESS if _task(src) == _task(dst) else OTHER_TASK
 
 
-HANDLING = (2.5e-5, 1.25e-9)
+HANDLING = (5.0e-5, 0.8e-9)
 """Seconds of a host's cores per transfer to or from another process, and per byte of it: copies, system calls.
 
-Traces do not show it. Without it, placements that send much are predicted up to a fifth too fast. Fitted to seven placements
-that were measured in the order planned (figures in docs/benchmarks.md); what strategies measure corrects it (`planning.calibrate`).
+Traces do not show it. Without it, placements that send much are predicted up to a fifth too fast. Fitted to seven strategies that
+were measured by turns (figures in docs/benchmarks.md); what strategies measure corrects it (`planning.calibrate`).
 """
 
 
