@@ -42,7 +42,7 @@ def test_a_chain_that_begins_with_room_ends_with_what_fits(lab):
     assert (spread.device_peak_bytes <= ROOMY * pool.prepared.tables.memory).all()
     on_the_fast_one = np.zeros(problem.n_ops, dtype=np.int32)
     tables = pool.prepared.tables
-    gathered = evaluate(tables, on_the_fast_one, pool.none, pool.empty, start.weight, pool.tail, pool.penalty, True, np.inf)
+    gathered = evaluate(tables, on_the_fast_one, pool.bias, pool.empty, start.weight, pool.tail, pool.penalty, True, np.inf)
     assert gathered.seconds < spread.step_seconds  # what tempts
     assert gathered.overflow > 0.0
     units = make_units(pool.prepared, labellings(problem))
