@@ -62,10 +62,7 @@ _FROM_TASK = re.compile(rf"^From /job:{JOB}/replica:\d+/task:\d+:\n", re.MULTILI
 # One error that reached the master from several tasks, told once for each between two lines.
 _SEVERAL = re.compile(r"\A\n=+\n(.*)\n=+\n\Z", re.DOTALL)
 # What a master says in words of its own.
-_OTHER_WORDS = {
-    "Operation timed out.": "Timed out waiting for notification",
-    "Must run PartialRunSetup before performing partial runs": "Must run 'setup' before performing partial runs!",
-}
+_OTHER_WORDS = {"Operation timed out.": "Timed out waiting for notification"}
 _EACH = re.compile(rf"^[A-Z_]+: (?=From /job:{JOB}/)", re.MULTILINE)
 
 

@@ -16,6 +16,7 @@ pytest.importorskip("tensorflow")
 
 from order_cases import DEVICES, POOLS, Case, cases, kind, node, view_of
 
+from stepd.core import enforced
 from stepd.hook.engine.classify import Classes
 from stepd.hook.order import control, edges, ties
 from stepd.hook.order.edges import Edge
@@ -208,3 +209,8 @@ def test_a_schedule_keeps_needs_and_lanes(case: Case) -> None:
     for device in DEVICES:
         mine = sorted((plan.start[n], plan.finish[n]) for n, d in case.device_of.items() if d == device and case.seconds[n] > 0)
         assert all(one[1] <= other[0] + 1e-12 for one, other in itertools.pairwise(mine))
+
+
+def test_plans_leave_the_same_ops_unordered() -> None:
+    """The daemon may not import the hook: what it takes to be unordered is written down twice."""
+    assert (enforced.COSTLY_SHARE, enforced.COSTLY_SECONDS) == (edges.COSTLY_SHARE, edges.COSTLY_SECONDS)
