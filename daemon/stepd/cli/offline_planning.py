@@ -4,7 +4,6 @@ which stands still while kernels are compiled.
 
 from __future__ import annotations
 
-import os
 import signal
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -23,6 +22,7 @@ from stepd.core.simulation_kernel import run_step
 from stepd.core.simulator import simulate
 from stepd.core.strategy import Strategy
 from stepd.core.uncompiling import Uncompiling
+from stepd.kernels import cores
 
 
 @dataclass(frozen=True)
@@ -42,17 +42,12 @@ def make_options(budget: float, seed: int, workers: int) -> PlanOptions:
     """Options with the machine's clock. workers: threads, 0 for all cores. Raises PlannerError for a budget that is none."""
     if not 0 < budget < float("inf"):
         raise PlannerError(f"a budget of {budget} seconds cannot be kept: give seconds, more than 0")
-    return PlanOptions(budget_seconds=budget, seed=seed, workers=workers or cores(), clock=time.monotonic)
+    return PlanOptions(budget_seconds=budget, seed=seed, workers=workers or cores.usable(), clock=time.monotonic)
 
 
 def compiled() -> bool:
     """Whether planning begins at once: the kernels that it needs first are in the cache."""
     return at_hand(run_step)
-
-
-def cores() -> int:
-    """How many cores this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def plan(problem: Problem, algorithm: str, options: PlanOptions) -> Strategy:

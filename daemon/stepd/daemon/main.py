@@ -56,6 +56,7 @@ def serve(
 ) -> None:
     """Serve hooks and stepctl until SIGTERM."""
     configuration = _load(config, sets, socket=socket, state_dir=state_dir, listen=listen, metrics_port=metrics_port)
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # before numpy: it would start a thread on each core, for small fits
     from stepd.daemon.logs import configure  # imported when needed: `stepd config` stays quick
     from stepd.daemon.serve import serve as run
 

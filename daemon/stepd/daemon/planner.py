@@ -15,7 +15,7 @@ from typing import Any
 from stepd.core.errors import PlannerError
 from stepd.daemon import codec
 from stepd.daemon.planner_frames import BESIDE, LENGTH
-from stepd.kernels import cache
+from stepd.kernels import cache, cores
 
 LAST = ("done", "error", "exported")
 """Kinds of frames that end an answer."""
@@ -94,8 +94,8 @@ class PlannerPool:
 
     def _environment(self) -> dict[str, str]:
         """Limits on threads; no hook of ours in our own process."""
-        threads = str(self.threads or max(1, (os.cpu_count() or 1) - 1))
-        limits = dict.fromkeys(("NUMBA_NUM_THREADS", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"), threads)
+        threads = str(self.threads or max(1, cores.usable() - 1))
+        limits = {"NUMBA_NUM_THREADS": threads, "OMP_NUM_THREADS": threads, "OPENBLAS_NUM_THREADS": "1"}
         return {**os.environ, **cache.prepare(self.cache_dir / "kernels"), **limits, "STEPD_ENABLE": "0"}
 
 
