@@ -10,6 +10,7 @@ import pytest
 from stepd.core import planning
 from stepd.core.assembly import UNLIMITED, SessionDevice, Situation, assemble
 from stepd.core.calibration import Measured, columns
+from stepd.core.cost.communication import HANDLING
 from stepd.core.cost.models import CostModels
 from stepd.core.cost.observation import DeviceObservation, StepObservation, Transfer
 from stepd.core.enforced import as_enforced, unordered
@@ -84,6 +85,17 @@ def test_devices_that_are_not_usable_host_only_what_is_pinned_there() -> None:
     ).problem
     assert np.isfinite(seconds_of(problem, "x")).tolist() == [False, False, True]
     assert np.isfinite(seconds_of(problem, "left")).tolist() == [True, True, False]
+
+
+def test_what_transfers_cost_the_cores_is_as_measured_where_both_ends_know_it() -> None:
+    a, b = (SessionDevice(name, "CPU", 0, True, each, 3e-9) for name, each in ((D0, 1e-4), (D1, 3e-4)))
+    gpu = SessionDevice("/job:w/task:1/device:GPU:0", "GPU", 1 << 30)
+    unknown = SessionDevice("/job:w/task:2/device:CPU:0", "CPU", 0)
+    links = assemble(situation(devices=(a, b, gpu, unknown))).problem.links
+    cost = {(link.src, link.dst): (link.handling_seconds, link.handling_seconds_per_byte) for link in links}
+    assert cost[0, 1] == cost[1, 0] == pytest.approx((2e-4, 3e-9))
+    assert cost[0, 2] == (0.0, 0.0)
+    assert cost[0, 3] == HANDLING
 
 
 def test_kernels_that_a_device_type_lacks() -> None:

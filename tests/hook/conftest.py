@@ -29,6 +29,7 @@ class FakeEngine:
         self.target = ""
         self.strategy_id = ""
         self.switch_error = ""
+        self.handling = (0.0, 0.0)
         self.requests: list[str] = []
         self.compactions: list[str] = []
         self.observer: ObserverPort | None = None
@@ -38,7 +39,7 @@ class FakeEngine:
         self.asked = threading.Event()
 
     def devices(self) -> tuple[SessionDevice, ...]:
-        return (SessionDevice("/job:localhost/replica:0/task:0/device:CPU:0", "CPU", 1 << 30),)
+        return (SessionDevice("/job:localhost/replica:0/task:0/device:CPU:0", "CPU", 1 << 30, True, *self.handling),)
 
     def describe(self) -> GraphDescription:
         graph = profile_pb2.GraphDef()

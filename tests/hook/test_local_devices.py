@@ -76,6 +76,30 @@ def test_a_worker_that_starts_again_is_asked_again(tmp_path: Path) -> None:
     assert requests == [{"folder": "/"}] * 2
 
 
+@pytest.mark.parametrize(
+    ("answer", "cost"),
+    [
+        (b'{"handling": [5e-05, 1e-09]}', (5e-5, 1e-9)),
+        (b'{"handling": null}', local_devices.NOT_KNOWN),
+        (b'{"handl', local_devices.NOT_KNOWN),
+        (b"", local_devices.NOT_KNOWN),
+    ],
+)
+def test_what_transfers_cost_is_known_once_the_worker_has_answered(tmp_path: Path, answer: bytes, cost: local_devices.Cost) -> None:
+    path = str(tmp_path / "w.sock")
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listener:
+        listener.bind(path)
+        listener.listen(1)
+        handling = local_devices.Handling(path, "localhost:2")
+        connection, _ = listener.accept()
+        with connection:
+            assert json.loads(b"".join(iter(lambda: connection.recv(4096), b""))) == {"peer": "localhost:2"}
+            assert handling.known() == local_devices.NOT_KNOWN  # and does not wait
+            connection.sendall(answer)
+    assert handling.known() == cost
+    assert handling.known() == cost
+
+
 def test_a_worker_that_is_not_there_is_named(tmp_path: Path) -> None:
     with pytest.raises(RuntimeError, match=r"w\.sock"):
         local_devices.ask(str(tmp_path / "w.sock"), b"{}", time.monotonic() + 0.01)

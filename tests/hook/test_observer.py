@@ -78,6 +78,17 @@ def test_a_session_is_described_profiled_and_timed(observer: Observer, daemon: A
     assert daemon.next("session_closed").session_id == "s1"
 
 
+def test_what_becomes_known_of_a_session_is_told(observer: Observer, daemon: Any, engine: Any) -> None:
+    daemon.start()
+    observer.session_opened(engine)
+    with Program(engine, {"": 0.01}):
+        assert daemon.next("session_opened").device[0].handling_seconds == 0.0
+        daemon.next("graph")
+        engine.handling = (5e-5, 1e-9)
+        device = daemon.next("session_opened").device[0]
+        assert (device.handling_seconds, device.handling_seconds_per_byte) == (5e-5, 1e-9)
+
+
 def test_a_graph_that_the_daemon_knows_is_not_sent_again(observer: Observer, daemon: Any, engine: Any) -> None:
     daemon.known = ["f00d"]
     daemon.start()

@@ -129,7 +129,7 @@ def session_opened(
         restart_obstacles=obstacles,
     )
     for device in devices:
-        opened.device.add(name=device.name, type=device.type, memory_bytes=device.memory_bytes, usable=device.usable)
+        opened.device.add(**vars(device))
     return runtime_pb2.HookMessage(session_opened=opened)
 
 

@@ -8,6 +8,7 @@ sessions of one process do not. It decides no placement: the engine does.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
@@ -18,10 +19,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from stepd.hook.local_handling import Cost
 from stepd.hook.log import logger, tell_operator
 
 CLUSTER_FILE = "cluster.json"
 READY_SECONDS = 180.0
+NOT_KNOWN: Cost = (0.0, 0.0)
 JOB = "localhost"  # the job name of plain sessions: device names in user code and in traces mean what they say
 SERVER_JOB = "stepd"  # what servers call themselves; must differ from JOB, or the master takes task 0 for itself
 
@@ -71,15 +74,47 @@ def device_name(task: int) -> str:
     return f"/job:{JOB}/replica:0/task:{task}/device:CPU:0"
 
 
+class Handling:
+    """What a transfer between two workers costs each of their cores, as the first of them measures it while the program goes on."""
+
+    def __init__(self, path: str, peer: str) -> None:
+        """Asks the worker at the socket `path`. Raises OSError when it is gone."""
+        self._connection: socket.socket | None = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self._connection.connect(path)
+        self._connection.sendall(json.dumps({"peer": peer}).encode())
+        self._connection.shutdown(socket.SHUT_WR)
+        self._connection.setblocking(False)
+        self._answer = b""
+        self._cost = NOT_KNOWN
+        self._lock = threading.Lock()
+
+    def known(self) -> Cost:
+        """(seconds a transfer, seconds a byte); zeros until it is known, and where it could not be measured. Never waits."""
+        with self._lock, contextlib.suppress(BlockingIOError, ValueError):
+            while self._connection is not None:
+                try:
+                    part = self._connection.recv(4096)
+                except ConnectionError:
+                    part = b""
+                self._answer += part
+                if not part:
+                    self._connection.close()
+                    self._connection = None
+                    each, per_byte = json.loads(self._answer or b"{}").get("handling") or NOT_KNOWN
+                    self._cost = float(each), float(per_byte)
+        return self._cost
+
+
 @dataclass(frozen=True)
 class LocalCluster:
     """`target`: of the server in this process. `workers`: their devices, worker 0 (the default) first. `trainer`: the device of
-    the training process itself. `addresses`: host:port of all tasks, the trainer's last."""
+    the training process itself. `addresses`: host:port of all tasks, the trainer's last. `handling`: what transfers cost them."""
 
     target: str
     workers: tuple[str, ...]
     trainer: str
     addresses: tuple[str, ...]
+    handling: Handling | None = None
 
     def session_config(self, config: Any) -> Any:
         """A copy of the program's ConfigProto that makes a session of this cluster, with state of its own."""
@@ -156,7 +191,16 @@ def _join(folder: str) -> LocalCluster:
         workers=tuple(device_name(task) for task in range(len(addresses))),
         trainer=device_name(len(addresses)),
         addresses=(*addresses, target.removeprefix("grpc://")),
+        handling=_handling(str(Path(folder, names[0])), addresses[1:]),
     )
+
+
+def _handling(path: str, peers: list[str]) -> Handling | None:
+    try:
+        return Handling(path, peers[0]) if peers else None
+    except OSError as error:
+        logger.info("what transfers cost is not measured: %s", error)
+        return None
 
 
 def relevant_environment() -> dict[str, str]:

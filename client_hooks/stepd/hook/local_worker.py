@@ -15,7 +15,9 @@ import sys
 import threading
 from typing import Any, NoReturn
 
+from stepd.hook import local_handling
 from stepd.hook.local_devices import RELEVANT_ENVIRONMENT, SERVER_JOB, relevant_environment
+from stepd.hook.local_handling import Cost
 
 _PR_SET_PDEATHSIG = 1
 
@@ -70,7 +72,9 @@ class Worker:
                 except (OSError, ValueError, KeyError) as error:
                     sys.stderr.write(f"request refused: {error}\n")
 
-    def _answer(self, request: dict[str, Any]) -> dict[str, str]:
+    def _answer(self, request: dict[str, Any]) -> dict[str, Any]:
+        if "peer" in request:
+            return {"handling": self._handling(request["peer"])}
         environ: dict[str, str] = request["environ"]
         if environ != self._environ and self._server is None:
             self._start_again(environ)
@@ -80,7 +84,19 @@ class Worker:
             except OSError as error:
                 sys.stderr.write(f"stays in its own folder: {error}\n")
             self._server = _server()
-        return {"address": self._server.target.removeprefix("grpc://")}
+        return {"address": self._address()}
+
+    def _address(self) -> str:
+        target = self._server.target
+        return (target.decode() if isinstance(target, bytes) else str(target)).removeprefix("grpc://")
+
+    def _handling(self, peer: str) -> Cost | None:
+        """What transfers to and from the worker at `peer` cost this one; None where that could not be measured."""
+        try:
+            return local_handling.measure(self._address(), peer)
+        except Exception as error:  # whatever TensorFlow raises: the job does without the figure
+            sys.stderr.write(f"what transfers cost was not measured: {error}\n")
+            return None
 
     def _start_again(self, environ: dict[str, str]) -> NoReturn:
         """With the environment that the training process set before it imported TensorFlow. The process id stays."""

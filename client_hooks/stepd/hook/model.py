@@ -76,12 +76,15 @@ class LiveStrategy:
 
 @dataclass(frozen=True)
 class SessionDevice:
-    """A device of the session; `usable` is False for the training process itself under --local-devices."""
+    """A device of the session; `usable` is False for the training process itself under --local-devices. Handling: seconds of its
+    core that a transfer to or from another process takes, and each byte of it; 0: not known."""
 
     name: str
     type: str
     memory_bytes: int
     usable: bool = True
+    handling_seconds: float = 0.0
+    handling_seconds_per_byte: float = 0.0
 
 
 @dataclass(frozen=True)

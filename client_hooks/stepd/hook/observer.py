@@ -209,8 +209,7 @@ class Observer:
                 watch.tick(now, listening)
                 if not listening:
                     continue
-                messages = watch.description(self._known_graphs) if watch.worth_describing() else []
-                for message in messages + watch.step_times():
+                for message in watch.news(self._known_graphs) + watch.step_times():
                     self._say(message)
             except Exception as error:  # fail open: a fault in one session must not cost the others
                 logger.exception("session %s: %s", watch.id, error)
@@ -236,8 +235,7 @@ class Observer:
         elif what == "rollback":
             watch.director.roll_back(message.rollback.reason or "rolled back by the operator")
         elif what == "graph_wanted":
-            for described in watch.description(self._known_graphs, wanted=True):
-                self._say(described)
+            self._say(watch.description(self._known_graphs, wanted=True))
         else:
             self._activate(watch, message.activate)
 

@@ -44,10 +44,19 @@ class SessionWatch:
         self._failures = 0
         self._next_halving = 0.0
         self._obstacles: tuple[str, ...] = ()
+        self._told = runtime_pb2.HookMessage()  # of the session itself
 
     def opened(self) -> runtime_pb2.HookMessage:
         """The session, for a daemon that does not know it."""
-        return convert.session_opened(self.id, self.engine.target, self.engine.devices(), self._user_devices, self._obstacles)
+        self._told = convert.session_opened(self.id, self.engine.target, self.engine.devices(), self._user_devices, self._obstacles)
+        return self._told
+
+    def news(self, known: frozenset[str]) -> list[runtime_pb2.HookMessage]:
+        """The session again when something about it became known (obstacles to its restart, what its devices cost), then its graph
+        when that is new; never on the program's thread."""
+        graph = [self.description(known)] if self.worth_describing() else []
+        told = self._told
+        return graph if self.opened() == told else [self._told, *graph]
 
     def worth_describing(self) -> bool:
         """Has the session run steps enough, and is there news about its graph or its kinds?"""
@@ -59,8 +68,8 @@ class SessionWatch:
             and (self.graph_changed or not self._fingerprint or self._kinds_told != len(self._told_kinds()))
         )
 
-    def description(self, known: frozenset[str], wanted: bool = False) -> list[runtime_pb2.HookMessage]:
-        """The graph as it is now, after the session itself when its restart met new obstacles; never on the program's thread."""
+    def description(self, known: frozenset[str], wanted: bool = False) -> runtime_pb2.HookMessage:
+        """The graph as it is now; never on the program's thread."""
         self.graph_changed = False
         self._failures += 1
         graph = self.engine.describe()
@@ -70,11 +79,8 @@ class SessionWatch:
         kinds = self._told_kinds()
         self._kinds_told = len(kinds)
         send = wanted or not (same or graph.fingerprint in known)
-        report = convert.graph_report(self.id, graph, kinds, send)
-        if graph.restart_obstacles == self._obstacles:
-            return [report]
         self._obstacles = graph.restart_obstacles
-        return [self.opened(), report]
+        return convert.graph_report(self.id, graph, kinds, send)
 
     def forget_told(self) -> None:
         """A new connection: this daemon may know nothing of what was told before."""

@@ -27,12 +27,16 @@ UNLIMITED = 1 << 46
 
 @dataclass(frozen=True)
 class SessionDevice:
-    """A device of a session. `usable` False: hosts only what is pinned there. memory_bytes 0: not known."""
+    """A device of a session. `usable` False: hosts only what is pinned there. memory_bytes 0: not known. Handling: seconds of its
+    cores that a transfer to or from another process takes, and each byte of it, as measured; 0: not known.
+    """
 
     name: str
     type: str
     memory_bytes: int
     usable: bool = True
+    handling_seconds: float = 0.0
+    handling_seconds_per_byte: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -155,14 +159,22 @@ def link_costs(models: CostModels, devices: Sequence[str]) -> dict[tuple[str, st
 
 def _links(devices: Sequence[SessionDevice], costs: Mapping[tuple[str, str], LinkCost]) -> list[Link]:
     index = {device.name: k for k, device in enumerate(devices)}
-    cores = {device.name for device in devices if device.type == "CPU"}
+    cores = {device.name: device for device in devices if device.type == "CPU"}
     links = []
     for (a, b), cost in costs.items():
-        each, per_byte = handling(a, b) if a in cores and b in cores else (0.0, 0.0)
+        each, per_byte = handling(a, b, _measured(cores[a], cores[b])) if a in cores and b in cores else (0.0, 0.0)
         # A traced transfer waits for both ends to handle it; what is left is the way itself.
         latency = max(cost.latency_seconds - 2 * each, 0.25 * cost.latency_seconds)
         links.append(Link(index[a], index[b], cost.bytes_per_second, latency, each, per_byte))
     return links
+
+
+def _measured(a: SessionDevice, b: SessionDevice) -> tuple[float, float] | None:
+    """What a transfer costs each of two devices, as told: their mean, since a link has one figure for both ends."""
+    if not (a.handling_seconds_per_byte and b.handling_seconds_per_byte):
+        return None
+    each = (a.handling_seconds + b.handling_seconds) / 2
+    return each, (a.handling_seconds_per_byte + b.handling_seconds_per_byte) / 2
 
 
 def _folded_into_consumer(nodes: Sequence[Node], situation: Situation) -> list[tuple[str, ...]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import astuple
 from typing import Any
 
 from stepd.core.errors import PlannerError
@@ -28,7 +29,7 @@ def plan_request(session: Session, store: Store, seconds: float, algorithm: str,
         "name": f"{report.fingerprint[:12]}-{kind.id[:12]}",
         "graph_def": graph,
         "outputs": sorted({name.partition(":")[0] for name in (*kind.fetch, *kind.target)}),
-        "devices": [(d.name, d.type, d.memory_bytes, d.usable) for d in session.devices],
+        "devices": [astuple(device) for device in session.devices],
         "models": session.models.to_state(),
         "today": session.placement_in_force(),
         "pinned": {item.op: item.reason for item in report.pinned},

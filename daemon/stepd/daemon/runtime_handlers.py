@@ -49,6 +49,7 @@ class Connection:
     def __init__(self, controller: Controller, job: Job) -> None:
         self._controller = controller
         self._job = job
+        self._told: set[str] = set()  # sessions that this stream has opened
 
     @classmethod
     async def open(cls, controller: Controller, hello: runtime_pb2.Hello, send: Send) -> Connection:
@@ -115,6 +116,9 @@ class Connection:
             self._job.sessions[session.id] = session
         await self._load_strategy(session)
         session.opened, session.devices, session.open = opened, session_devices(opened), True
+        if session.id in self._told:
+            return  # news of a session that this stream has opened before
+        self._told.add(session.id)
         await self._controller.apply(self._job, session, Attached())
         if self._job.paused_until is not None:
             left = self._job.paused_until - self._controller.clock()

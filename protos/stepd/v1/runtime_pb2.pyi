@@ -245,6 +245,8 @@ class Device(google.protobuf.message.Message):
     TYPE_FIELD_NUMBER: builtins.int
     MEMORY_BYTES_FIELD_NUMBER: builtins.int
     USABLE_FIELD_NUMBER: builtins.int
+    HANDLING_SECONDS_FIELD_NUMBER: builtins.int
+    HANDLING_SECONDS_PER_BYTE_FIELD_NUMBER: builtins.int
     name: builtins.str
     """/job:worker/replica:0/task:0/device:GPU:0"""
     type: builtins.str
@@ -252,6 +254,9 @@ class Device(google.protobuf.message.Message):
     memory_bytes: builtins.int
     usable: builtins.bool
     """false: never a target of placement (the training process itself under --local-devices)"""
+    handling_seconds: builtins.float
+    """of its cores, for a transfer to or from another process; 0: not known"""
+    handling_seconds_per_byte: builtins.float
     def __init__(
         self,
         *,
@@ -259,8 +264,10 @@ class Device(google.protobuf.message.Message):
         type: builtins.str = ...,
         memory_bytes: builtins.int = ...,
         usable: builtins.bool = ...,
+        handling_seconds: builtins.float = ...,
+        handling_seconds_per_byte: builtins.float = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["memory_bytes", b"memory_bytes", "name", b"name", "type", b"type", "usable", b"usable"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["handling_seconds", b"handling_seconds", "handling_seconds_per_byte", b"handling_seconds_per_byte", "memory_bytes", b"memory_bytes", "name", b"name", "type", b"type", "usable", b"usable"]) -> None: ...
 
 global___Device = Device
 

@@ -219,7 +219,10 @@ class SessionEngine:
                 for name, kind, memory in raw
                 if kind in ("CPU", "GPU")
             )
-        return self._devices
+        if self.cluster is None or self.cluster.handling is None:
+            return self._devices
+        each, per_byte = self.cluster.handling.known()
+        return tuple(replace(d, handling_seconds=each, handling_seconds_per_byte=per_byte) for d in self._devices)
 
     def describe(self) -> GraphDescription:
         """The user's graph as the session has it now."""

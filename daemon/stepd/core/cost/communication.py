@@ -54,13 +54,14 @@ HANDLING = (5.0e-5, 0.8e-9)
 """Seconds of a host's cores per transfer to or from another process, and per byte of it: copies, system calls.
 
 Traces do not show it. Without it, placements that send much are predicted up to a fifth too fast. Fitted to seven strategies that
-were measured by turns (figures in docs/benchmarks.md); what strategies measure corrects it (`planning.calibrate`).
+were measured by turns (figures in docs/benchmarks.md), on one machine: local devices measure it, which is better. What strategies
+measure corrects it (`calibration.calibrate`).
 """
 
 
-def handling(src: str, dst: str) -> tuple[float, float]:
-    """What to assume of a pair of CPU devices: seconds per transfer, seconds per byte."""
-    return (0.0, 0.0) if _task(src) == _task(dst) else HANDLING
+def handling(src: str, dst: str, measured: tuple[float, float] | None = None) -> tuple[float, float]:
+    """Of a pair of CPU devices: seconds per transfer, seconds per byte; what was measured, else HANDLING."""
+    return (0.0, 0.0) if _task(src) == _task(dst) else measured or HANDLING
 
 
 def _task(device: str) -> str:
