@@ -23,8 +23,8 @@ from sklearn.datasets import load_digits
 
 v1 = tf.compat.v1
 CHANNELS = 32  # of each branch: a block's output has four times as many
-# Inside the wide branches. The deep ones do 59 and 56 % of their block's multiplications, as in Inception-v3's Mixed_5b and 5c.
-WIDE = ((176, 128), (184, 136))
+# Inside the wide branches. The deep ones do 56 and 55 % of their block's multiplications, as in Inception-v3's Mixed_5c and 5d.
+WIDE = ((184, 136), (192, 136))
 
 
 def conv(name, x, size, channels):
