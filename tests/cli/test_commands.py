@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import pkgutil
 import re
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -13,7 +15,7 @@ import pytest
 from typer.main import get_command
 from typer.testing import CliRunner
 
-from stepd.cli import commands
+from stepd.cli import commands, main
 from stepd.cli.commands import MODULES, OFFLINE
 from stepd.cli.main import app
 
@@ -67,6 +69,21 @@ def test_no_daemon_is_one_line_and_exit_3(arguments, monkeypatch, capsys, tmp_pa
     assert end.value.code == 3
     assert said.out == ""
     assert said.err.count("\n") == 1
+
+
+@pytest.mark.parametrize("command", ["health", "status", "doctor"])
+def test_a_socket_of_another_group_is_named_and_not_taken_for_a_usage_error(command, monkeypatch, capsys, tmp_path) -> None:
+    """As for a user who is not in the daemon's group (tests may run as root, whom nothing is denied)."""
+    path = tmp_path / "stepd.sock"
+    with socket.socket(socket.AF_UNIX) as taken:
+        taken.bind(str(path))
+        monkeypatch.setattr(os, "access", lambda file, *_, **__: str(file) != str(path))
+        monkeypatch.setattr(sys, "argv", ["stepctl", "--socket", str(path), command])
+        with pytest.raises(SystemExit) as ended:
+            main.main()
+    said = capsys.readouterr()
+    assert ended.value.code == (1 if command == "doctor" else 3)
+    assert f"{path} may not be used by this user: join the daemon's group" in " ".join((said.out + said.err).split())
 
 
 def test_shell_completion_knows_the_commands() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import socket
 import subprocess
 import sys
 import urllib.request
@@ -86,8 +87,25 @@ def test_config_command_prints_origins_as_json() -> None:
     assert json.loads(answer.stdout)["margin"] == {"value": "0.3", "origin": "command line"}
 
 
-def test_bad_configuration_is_exit_2() -> None:
-    command = [sys.executable, "-m", "stepd.daemon.main", "serve", "--set", "margin=yes"]
-    answer = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("--set", "margin=yes"), "command line: margin:"),
+        (("--set", "algorithm=fastest"), "command line: algorithm: no planning algorithm 'fastest'; there are: "),
+        (("--metrics-port", "{port}"), "metrics_port: cannot use 127.0.0.1:{port}: Address already in use"),
+        (
+            ("--listen", "localhost:0", "--set", "tls_cert={pem}", "--set", "tls_key={pem}"),
+            "tls_cert {pem} and tls_key {pem} are no pair",
+        ),
+    ],
+)
+def test_bad_configuration_is_exit_2(tmp_path, arguments, message) -> None:
+    pem = tmp_path / "self.pem"
+    pem.write_text("-----BEGIN CERTIFICATE-----")
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        names = {"port": taken.getsockname()[1], "pem": pem}
+        own = ["--socket", str(tmp_path / "s"), "--state-dir", str(tmp_path)]
+        command = [sys.executable, "-m", "stepd.daemon.main", "serve", *own, *(each.format(**names) for each in arguments)]
+        answer = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     assert answer.returncode == 2
-    assert answer.stderr.startswith("stepd: error: command line: margin:")
+    assert answer.stderr.startswith("stepd: error: " + message.format(**names))

@@ -135,10 +135,12 @@ def test_an_operator_activates_pins_and_rolls_back(daemon, attach, towers, wait_
     assert hook.placement == {}
 
 
-def test_sigterm_drains(daemon, attach, towers):
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_drains(daemon, attach, towers, number):
     hook = attach(daemon, towers)
     assert hook.welcome.wait(30)
-    assert daemon.stop() == 0
+    daemon.process.send_signal(number)
+    assert daemon.process.wait(30) == 0
     assert hook.ended.wait(30)
     assert not daemon.socket.exists()
 

@@ -63,7 +63,7 @@ def default_socket() -> Path:
     ]
     if runtime:
         usual.insert(0, Path(runtime) / "stepd" / "stepd.sock")
-    return next((path for path in usual if path.exists()), usual[0])
+    return next((path for path in usual if os.path.exists(path)), usual[0])  # noqa: PTH110 (False, not an error, where it may not look)
 
 
 @contextmanager
@@ -92,11 +92,25 @@ def refusal(error: grpc.RpcError, target: Target) -> CommandError:
     code = error.code()
     if code in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED):
         where = target.host or str(target.socket)
+        if not target.host and (denied := not_for_us(target.socket)):
+            return CommandError(denied, EXIT_UNREACHABLE)
+        why = f" ({error.details()})" if target.host else ""  # a name that is unknown, a port that is closed, TLS that fails
         return CommandError(
-            f"no stepd daemon answers at {where}: start one with `stepd serve`, or say where it is with --socket or --host",
+            f"no stepd daemon answers at {where}: start one with `stepd serve`, or say where it is with --socket or --host{why}",
             EXIT_UNREACHABLE,
         )
     return CommandError(error.details() or code.name, CODES.get(code, EXIT_FAILED))
+
+
+def not_for_us(socket: Path) -> str:
+    """Why this user may not use the socket, as far as its path's permissions tell; "" when they let it."""
+    try:
+        socket.stat()
+    except PermissionError:
+        return f"{socket.parent} may not be entered by this user: join the daemon's group"
+    except OSError:
+        return ""
+    return "" if os.access(socket, os.R_OK | os.W_OK) else f"{socket} may not be used by this user: join the daemon's group"
 
 
 def _secure(target: Target) -> grpc.Channel:

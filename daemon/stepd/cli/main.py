@@ -24,7 +24,7 @@ app = typer.Typer(
 @app.callback()
 def root(
     context: typer.Context,
-    socket: Annotated[Path | None, typer.Option(envvar="STEPD_SOCKET", help="Unix socket of the daemon.")] = None,
+    socket: Annotated[Path | None, typer.Option(envvar="STEPD_SOCKET", help="Unix socket of the daemon.", readable=False)] = None,
     host: Annotated[str, typer.Option(envvar="STEPD_HOST", help="HOST:PORT of a remote daemon.")] = "",
     token: Annotated[str, typer.Option(envvar="STEPD_TOKEN", help="Bearer token of a remote daemon.", show_envvar=True)] = "",
     ca: Annotated[Path | None, typer.Option(help="Certificate authority (PEM) of a remote daemon: use TLS.")] = None,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import ssl
 from pathlib import Path
 from typing import IO
 
@@ -58,13 +59,26 @@ def tcp_credentials(settings: Settings) -> grpc.ServerCredentials | None:
     if bool(settings.tls_cert) != bool(settings.tls_key):
         raise ConfigError("tls_cert and tls_key are needed together")
     if settings.tls_cert and settings.tls_key:
-        authority = settings.tls_client_ca.read_bytes() if settings.tls_client_ca else None
+        authority = _pem("tls_client_ca", settings.tls_client_ca) if settings.tls_client_ca else None
         if authority is None and not settings.token.get_secret_value() and host not in LOOPBACK:
             raise ConfigError(f"listen {settings.listen}: TLS alone lets anybody in; set tls_client_ca or token")
-        pair = (settings.tls_key.read_bytes(), settings.tls_cert.read_bytes())
+        pair = (_pem("tls_key", settings.tls_key), _pem("tls_cert", settings.tls_cert))
+        try:
+            ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(settings.tls_cert, settings.tls_key, password="")
+        except ssl.SSLError as error:  # gRPC would say that it cannot bind
+            raise ConfigError(
+                f"tls_cert {settings.tls_cert} and tls_key {settings.tls_key} are no pair of PEM files: {error.reason or error}"
+            ) from error
         return grpc.ssl_server_credentials([pair], authority, require_client_auth=authority is not None)
     if host not in LOOPBACK and not settings.token.get_secret_value():
         raise ConfigError(
             f"listen {settings.listen}: beyond loopback the port needs tls_cert, tls_key and tls_client_ca, or a token"
         )
     return None
+
+
+def _pem(setting: str, file: Path) -> bytes:
+    try:
+        return file.read_bytes()
+    except OSError as error:
+        raise ConfigError(f"{setting}: cannot read {file}: {error.strerror}") from error

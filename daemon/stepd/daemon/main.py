@@ -5,6 +5,7 @@ door.
 from __future__ import annotations
 
 import asyncio
+import enum
 import json
 import os
 import sys
@@ -14,7 +15,7 @@ from typing import Annotated, Any
 
 import typer
 
-from stepd.core.errors import StepdError
+from stepd.core.errors import PlannerError, StepdError
 from stepd.daemon.config import Configuration, load
 from stepd.daemon.errors import ConfigError
 from stepd.kernels import cache
@@ -27,10 +28,10 @@ app = typer.Typer(
 
 ConfigFile = Annotated[
     Path | None,
-    typer.Option("--config", envvar="STEPD_CONFIG", help="TOML file with settings; see `stepd config`."),
+    typer.Option("--config", envvar="STEPD_CONFIG", help="TOML file with settings; see `stepd config`.", readable=False),
 ]
-Socket = Annotated[Path | None, typer.Option(help="Unix socket to serve on.")]
-StateDir = Annotated[Path | None, typer.Option(help="Folder for the database.")]
+Socket = Annotated[Path | None, typer.Option(help="Unix socket to serve on.", readable=False)]
+StateDir = Annotated[Path | None, typer.Option(help="Folder for the database.", readable=False)]
 Listen = Annotated[str | None, typer.Option(help="Also serve TCP on HOST:PORT.")]
 MetricsPort = Annotated[int | None, typer.Option(help="Prometheus metrics on 127.0.0.1.")]
 Setting = Annotated[list[str] | None, typer.Option("--set", help="Any setting, as name=value; repeatable.")]
@@ -42,7 +43,22 @@ def _load(config: Path | None, sets: list[str] | None, **options: Any) -> Config
         if not separator:
             raise ConfigError(f"--set {item}: write name=value")
         options[name] = value
-    return load(config, options, os.environ)
+    loaded = load(config, options, os.environ)
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # before numpy: it would start a thread on each core, for small fits
+    from stepd.core.placement import registry
+
+    try:
+        registry.find(loaded.settings.algorithm)
+    except PlannerError as error:
+        raise ConfigError(f"{loaded.origins['algorithm']}: algorithm: {error}") from error
+    return loaded
+
+
+class Output(str, enum.Enum):
+    """Output formats."""
+
+    table = "table"
+    json = "json"
 
 
 @app.command()
@@ -56,7 +72,6 @@ def serve(
 ) -> None:
     """Serve hooks and stepctl until SIGTERM."""
     configuration = _load(config, sets, socket=socket, state_dir=state_dir, listen=listen, metrics_port=metrics_port)
-    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # before numpy: it would start a thread on each core, for small fits
     from stepd.daemon.logs import configure  # imported when needed: `stepd config` stays quick
     from stepd.daemon.serve import serve as run
 
@@ -72,12 +87,12 @@ def config(
     listen: Listen = None,
     metrics_port: MetricsPort = None,
     sets: Setting = None,
-    output: Annotated[str, typer.Option("-o", "--output", help="table or json.")] = "table",
+    output: Annotated[Output, typer.Option("-o", "--output", help="Output format.")] = Output.table,
 ) -> None:
     """Print the effective configuration with each value's origin, and check it."""
     loaded = _load(config, sets, socket=socket, state_dir=state_dir, listen=listen, metrics_port=metrics_port)
     values = {name: str(getattr(loaded.settings, name)) for name in loaded.origins}
-    if output == "json":
+    if output is Output.json:
         rows = {name: {"value": values[name], "origin": loaded.origins[name]} for name in values}
         typer.echo(json.dumps(rows, indent=2))
         return

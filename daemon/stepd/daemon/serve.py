@@ -31,7 +31,7 @@ LAST_PORT = 65535
 
 
 async def serve(configuration: Configuration) -> None:
-    """Serve until SIGTERM or SIGINT. Raises StepdError when it cannot start."""
+    """Serve until SIGTERM, SIGINT or SIGHUP. Raises StepdError when it cannot start."""
     one_heap()
     settings = configuration.settings
     credentials = tcp_credentials(settings) if settings.listen else None
@@ -69,7 +69,7 @@ async def _serve(configuration: Configuration, owner: SocketOwner, store: Store,
     if settings.listen:
         _add_tcp(server, settings.listen, credentials)
     if settings.metrics_port:
-        metrics.serve(settings.metrics_port)
+        _add_metrics(metrics, settings.metrics_port)
     await server.start()
     owner.socket.chmod(int(settings.socket_mode, 8))
     await health.set("", health_pb2.HealthCheckResponse.SERVING)
@@ -99,12 +99,21 @@ def _add_tcp(server: object, listen: str, credentials: object) -> None:
         raise ConfigError(f"listen: cannot use {listen}: {error}") from error
 
 
+def _add_metrics(metrics: Metrics, port: int) -> None:
+    try:
+        metrics.serve(port)
+    except OSError as error:
+        raise ConfigError(f"metrics_port: cannot use 127.0.0.1:{port}: {error.strerror}; set another, or 0 for none") from error
+
+
 async def _signal_or_failure(loop: asyncio.Task[None]) -> None:
     """Return on a signal; raise what ended the control loop, so that the service manager restarts the
     daemon.
     """
     stop = asyncio.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        if number == signal.SIGHUP and signal.getsignal(number) is signal.SIG_IGN:
+            continue  # nohup
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
     waiting = asyncio.create_task(stop.wait())
     done, _ = await asyncio.wait({waiting, loop}, return_when=asyncio.FIRST_COMPLETED)

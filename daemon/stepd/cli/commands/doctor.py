@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import os
 import platform
-import stat
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import grpc
 import typer
 
-from stepd.cli.client import TIMEOUT_SECONDS, Target, operator
+from stepd.cli.client import TIMEOUT_SECONDS, Target, not_for_us, operator
 from stepd.cli.exits import EXIT_FAILED, CommandError
 from stepd.cli.options import OutputOption, target_of
 from stepd.cli.render import Output, console, print_json, table
@@ -60,18 +59,12 @@ def _socket(target: Target) -> Iterator[Finding]:
         yield Finding("address", None, f"{target.host}, {secure}")
         return
     origin = "STEPD_SOCKET" if os.environ.get("STEPD_SOCKET") else "default or --socket"
-    try:
-        mode = target.socket.stat().st_mode
-    except FileNotFoundError:
+    if denied := not_for_us(target.socket):
+        yield Finding("socket", False, denied)
+    elif not target.socket.exists():
         yield Finding("socket", False, f"{target.socket} ({origin}) does not exist: start the daemon with `stepd serve`")
-        return
-    except PermissionError:
-        yield Finding("socket", False, f"{target.socket.parent} may not be entered by this user: join the daemon's group")
-        return
-    if not stat.S_ISSOCK(mode):
+    elif not target.socket.is_socket():
         yield Finding("socket", False, f"{target.socket} ({origin}) is not a socket: remove it or set STEPD_SOCKET")
-    elif not os.access(target.socket, os.R_OK | os.W_OK):
-        yield Finding("socket", False, f"{target.socket} may not be used by this user: join the daemon's group")
     else:
         yield Finding("socket", True, f"{target.socket} ({origin})")
 
