@@ -6,7 +6,7 @@ STAMP  := $(VENV)/.installed
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
 export TF_CPP_MIN_LOG_LEVEL ?= 2
 
-.PHONY: demo test lint protos test-fidelity test-versions bench-hook bench-planners bench-prediction bench-switch bench-rollback bench-order soak clean help
+.PHONY: demo test lint protos test-container test-fidelity test-versions bench-hook bench-planners bench-prediction bench-switch bench-rollback bench-order soak clean help
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 18
@@ -55,6 +55,10 @@ bench-hook: $(STAMP) ## what the hook adds to a no-op step
 
 test-fidelity: $(STAMP) ## every program of the fidelity suite in every mode (tens of minutes)
 	FIDELITY=full $(BIN)/python -m pytest -q tests/end_to_end/fidelity
+
+CONTAINER ?=
+test-container: $(STAMP) ## the daemon's image, built and run with a trainer beside it (podman or docker; CONTAINER='--build-option=...')
+	$(BIN)/python tests/deploy/run_container.py $(CONTAINER)
 
 test-versions: $(STAMP) ## the fidelity suite on TensorFlow 2.12, 2.15 and 2.21, in environments that it makes
 	$(BIN)/python tests/end_to_end/versions.py
