@@ -10,11 +10,12 @@ from stepd.kernels import cache
 
 cache.use()
 
-from stepd.core.assembly import SessionDevice, Situation, SplitOffer  # noqa: E402
+from stepd.core.assembly import Situation, SplitOffer  # noqa: E402
 from stepd.core.calibration import Measured  # noqa: E402
 from stepd.core.cost.models import CostModels  # noqa: E402
 from stepd.core.cost.observation import of_whole_ops  # noqa: E402
 from stepd.core.planning import Candidate, begin, run  # noqa: E402
+from stepd.core.session_links import SessionDevice  # noqa: E402
 from stepd.daemon.convert.graph import parse_nodes  # noqa: E402
 from stepd.daemon.convert.profile import parse_profile  # noqa: E402
 from stepd.hook.model import LiveStrategy, Order, Split  # noqa: E402

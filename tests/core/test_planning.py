@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from stepd.core import planning
-from stepd.core.assembly import UNLIMITED, SessionDevice, Situation, assemble
+from stepd.core.assembly import UNLIMITED, Situation, assemble
 from stepd.core.calibration import Measured, columns
 from stepd.core.cost.communication import HANDLING
 from stepd.core.cost.models import CostModels
@@ -16,6 +16,7 @@ from stepd.core.cost.observation import DeviceObservation, StepObservation, Tran
 from stepd.core.enforced import as_enforced, unordered
 from stepd.core.errors import ProblemError
 from stepd.core.graph import Node
+from stepd.core.session_links import SessionDevice
 from stepd.core.simulator import simulate_placement
 from stepd.core.strategy import Strategy
 

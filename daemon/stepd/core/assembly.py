@@ -13,30 +13,17 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 import numpy.typing as npt
 
-from stepd.core.cost.communication import LinkCost, handling, prior
+from stepd.core.cost.communication import LinkCost
 from stepd.core.cost.computation import estimate_seconds
 from stepd.core.cost.models import CostModels
 from stepd.core.errors import ProblemError
 from stepd.core.graph import GraphCosts, Node, OpGraph, ancestors, op_graph, problem_of, requested_devices
-from stepd.core.problem import Device, Float, Index, Link, Problem, SplitChoice
+from stepd.core.problem import Device, Float, Index, Problem, SplitChoice
+from stepd.core.session_links import SessionDevice, link_costs, links
 
 Flags = npt.NDArray[np.bool_]
 UNLIMITED = 1 << 46
 """Stands for a device whose memory is not known (64 TiB)."""
-
-
-@dataclass(frozen=True)
-class SessionDevice:
-    """A device of a session. `usable` False: hosts only what is pinned there. memory_bytes 0: not known. Handling: seconds of its
-    cores that a transfer to or from another process takes, and each byte of it, as measured; 0: not known.
-    """
-
-    name: str
-    type: str
-    memory_bytes: int
-    usable: bool = True
-    handling_seconds: float = 0.0
-    handling_seconds_per_byte: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -98,15 +85,15 @@ def assemble(situation: Situation) -> Assembled:
     today = _today(graph, situation)
     colocation, fixed = _fixed(graph, situation, today)
     seconds = _seconds(graph, situation, today, fixed)
-    links = link_costs(situation.models, [device.name for device in situation.devices])
+    costs = link_costs(situation.models, [device.name for device in situation.devices])
     problem = problem_of(
         situation.name,
         _with_colocation(graph, colocation),
         _costs(graph, situation.models, seconds),
         [Device(d.name, d.type, d.memory_bytes or UNLIMITED) for d in situation.devices],
-        _links(situation.devices, links),
+        links(situation.devices, costs),
     )
-    return Assembled(replace(problem, split_choices=split_choices(problem, situation.splits)), today, links)
+    return Assembled(replace(problem, split_choices=split_choices(problem, situation.splits)), today, costs)
 
 
 def split_choices(problem: Problem, offers: Sequence[SplitOffer]) -> tuple[SplitChoice, ...]:
@@ -133,48 +120,6 @@ def split_choices(problem: Problem, offers: Sequence[SplitOffer]) -> tuple[Split
         joined = tuple(made[op].get(k, 0) or known for k, known in enumerate(offer.joined_bytes))
         choices.append(SplitChoice(op, offer.axis, offer.max_parts, cut, joined, offer.adds))
     return tuple(choices)
-
-
-def link_costs(models: CostModels, devices: Sequence[str]) -> dict[tuple[str, str], LinkCost]:
-    """What every directed device pair costs: measured; else like the pair the other way; else like other
-    pairs that leave a task (or do not); else a prior.
-    """
-    model = models.communication
-    known = {(a, b): model.fit(a, b, prior(a, b)) for a, b in model.pairs if a in devices and b in devices}
-    result = {}
-    for a in devices:
-        for b in devices:
-            if a == b:
-                continue
-            guess = prior(a, b)
-            alike = [cost for pair, cost in known.items() if prior(*pair) == guess]
-            if alike:
-                guess = LinkCost(
-                    float(np.median([cost.latency_seconds for cost in alike])),
-                    float(np.median([cost.bytes_per_second for cost in alike])),
-                )
-            result[a, b] = known.get((a, b)) or known.get((b, a)) or guess
-    return result
-
-
-def _links(devices: Sequence[SessionDevice], costs: Mapping[tuple[str, str], LinkCost]) -> list[Link]:
-    index = {device.name: k for k, device in enumerate(devices)}
-    cores = {device.name: device for device in devices if device.type == "CPU"}
-    links = []
-    for (a, b), cost in costs.items():
-        each, per_byte = handling(a, b, _measured(cores[a], cores[b])) if a in cores and b in cores else (0.0, 0.0)
-        # A traced transfer waits for both ends to handle it; what is left is the way itself.
-        latency = max(cost.latency_seconds - 2 * each, 0.25 * cost.latency_seconds)
-        links.append(Link(index[a], index[b], cost.bytes_per_second, latency, each, per_byte))
-    return links
-
-
-def _measured(a: SessionDevice, b: SessionDevice) -> tuple[float, float] | None:
-    """What a transfer costs each of two devices, as told: their mean, since a link has one figure for both ends."""
-    if not (a.handling_seconds_per_byte and b.handling_seconds_per_byte):
-        return None
-    each = (a.handling_seconds + b.handling_seconds) / 2
-    return each, (a.handling_seconds_per_byte + b.handling_seconds_per_byte) / 2
 
 
 def _folded_into_consumer(nodes: Sequence[Node], situation: Situation) -> list[tuple[str, ...]]:

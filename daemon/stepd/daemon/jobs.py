@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 
 from stepd.core.activation_values import State
-from stepd.core.assembly import SessionDevice
 from stepd.core.cost.models import CostModels, Mark
+from stepd.core.session_links import SessionDevice
 from stepd.core.step_times import StepTimes
 from stepd.daemon.errors import BadRequestError, NoSuchJobError
 from stepd.v1 import runtime_pb2, strategy_pb2

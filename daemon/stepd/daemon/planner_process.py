@@ -20,7 +20,7 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
-from stepd.core.assembly import SessionDevice, Situation, SplitOffer
+from stepd.core.assembly import Situation, SplitOffer
 from stepd.core.calibration import Measured
 from stepd.core.cost.models import CostModels
 from stepd.core.enforced import unordered
@@ -31,6 +31,7 @@ from stepd.core.portfolio import planner as portfolio
 from stepd.core.portfolio.start_order import natural_priority
 from stepd.core.problem import Problem
 from stepd.core.problem_format import dump_problem
+from stepd.core.session_links import SessionDevice
 from stepd.core.strategy import Split, Strategy
 from stepd.core.uncompiling import Uncompiling
 from stepd.daemon import codec

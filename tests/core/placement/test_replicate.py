@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from stepd.core.assembly import SessionDevice, Situation, SplitOffer, assemble
+from stepd.core.assembly import Situation, SplitOffer, assemble
 from stepd.core.cost.models import CostModels
 from stepd.core.cost.observation import DeviceObservation, StepObservation, of_whole_ops
 from stepd.core.errors import StrategyError
@@ -18,6 +18,7 @@ from stepd.core.placement.registry import PlanOptions
 from stepd.core.placement.split_problem import SplitCosts, split_problem, splittable
 from stepd.core.planning import begin, run
 from stepd.core.problem import SplitChoice
+from stepd.core.session_links import SessionDevice
 from stepd.core.strategy import Split, Strategy
 
 X, W, V, FIRST, SECOND, DW, DV, SUM = range(8)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from stepd.core.assembly import SessionDevice
+from stepd.core.session_links import SessionDevice
 from stepd.v1 import runtime_pb2
 
 CPU_PLACEHOLDER_BYTES = 256 << 20
