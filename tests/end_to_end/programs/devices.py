@@ -86,3 +86,29 @@ def program_wishes(record):
         sess.run(nowhere, {x: np.ones((4, 3))})
     record.value("asked", [t.device for t in (h, soft, loss, noise, nowhere)])
     record.graph("graph")
+
+
+def program_missing(record):
+    """A session that places only what it runs: ops on devices that are not there fail, the ones beside them go on."""
+    x = tf.placeholder(tf.float32, [3], name="x")
+    y = tf.reduce_sum(tf.tanh(x) * 2.0)
+    with tf.device("/cpu:7"):
+        nowhere = tf.add(y, 1.0, name="nowhere")
+    with tf.device("/gpu:0"):
+        no_gpu = tf.add(tf.constant(2.0), y, name="no_gpu")
+    sess = tf.InteractiveSession()
+    record.value("devices", [(d.name, d.device_type) for d in sess.list_devices()])
+    for k in range(6):
+        record.value(f"{k}", sess.run(y, {x: [k, 1, 2]}))
+        with record.error(f"nowhere {k}"):
+            sess.run(nowhere, {x: [k, 1, 2]})
+        with record.error(f"no gpu {k}"):
+            sess.run(no_gpu, {x: [k, 1, 2]})
+    with tf.device("/gpu:0"):
+        late = tf.exp(y, name="late")
+    for k in range(4):
+        with record.error(f"late {k}"):
+            sess.run(late, {x: [k, 1, 2]})
+        record.value(f"after it {k}", sess.run(y, {x: [k, 2, 2]}))
+    record.value("devices in the end", [d.name for d in sess.list_devices()])
+    sess.close()

@@ -181,3 +181,17 @@ def program_cost_model(record):
             record.value(f"{k}", sess.run(y, {x: [[float(k)] * 8] * 8}, run_metadata=meta))
             names = {n.name for n in meta.cost_graph.node if "/_" not in n.name and not n.name.startswith("_")}
             record.value(f"costs {k}", sorted(names & {"x", "y"}))
+
+
+def program_counted_cost_model(record):
+    """A cost model after some runs and then every few: a session counts its runs, whatever else happens to it."""
+    x = tf.placeholder(tf.float32, [8, 8], name="x")
+    y = tf.matmul(tf.tanh(x), x, name="y")
+    options = tf.GraphOptions(build_cost_model=3, build_cost_model_after=4)
+    with tf.Session(config=tf.ConfigProto(graph_options=options)) as sess:
+        there = []
+        for k in range(14):
+            meta = tf.RunMetadata()
+            record.value(f"{k}", sess.run(y, {x: [[float(k)] * 8] * 8}, run_metadata=meta))
+            there.append(meta.HasField("cost_graph"))
+        record.value("cost graphs", there)

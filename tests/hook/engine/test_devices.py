@@ -63,3 +63,11 @@ def test_kernels_decide_where_an_op_goes(machine: devices.Devices, asked: Node, 
 def test_gpus_are_counted_as_numbers() -> None:
     gpus = tuple(SessionDevice(f"{JOB}GPU:{k}", "GPU", 1 << 30) for k in (10, 11, 2, 3))
     assert devices.Devices(gpus, "free").home(node("NoOp", device="/job:localhost")) == f"{JOB}GPU:2"
+
+
+def test_an_op_on_a_device_that_is_not_there_goes_nowhere_unless_placement_is_soft() -> None:
+    cpus = tuple(SessionDevice(f"{JOB}CPU:{k}", "CPU", 1 << 30) for k in range(2))
+    missing, there = node("NoOp", device="/cpu:7"), node("NoOp", device="/cpu:1")
+    assert devices.Devices(cpus, "free", soft=False).allowed(missing) == ()
+    assert len(devices.Devices(cpus, "free", soft=False).allowed(there)) == 2
+    assert len(devices.Devices(cpus, "free").allowed(missing)) == 2

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 def switch(engine: SessionEngine, chaos: ChaosMonkey, kind: Kind) -> bool:
     """Switch if a switch is due before this run of `kind`; was it?"""
-    if not chaos.due() or not engine.has_graph() or engine.debugged:
+    if not chaos.due() or not engine.has_graph() or engine.left_alone():
         return False
     try:
         for outcome in unbroken(functools.partial(_outcomes, engine, chaos, kind)):

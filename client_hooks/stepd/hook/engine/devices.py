@@ -63,12 +63,16 @@ def agrees(device: str, wanted: Spec, with_index: bool = True) -> bool:
 class Devices:
     """The devices of one session. The first CPU's task is the one where ops go by default."""
 
-    def __init__(self, found: tuple[SessionDevice, ...], user_devices: UserDevices, local_workers: bool = False) -> None:
+    def __init__(
+        self, found: tuple[SessionDevice, ...], user_devices: UserDevices, local_workers: bool = False, soft: bool = True
+    ) -> None:
+        """`soft`: does an op run elsewhere when the device that the user named is not there? Else TensorFlow refuses it."""
         self.all = found
         self.local_workers = local_workers
         self.names = frozenset(d.name for d in found)
         self.usable = tuple(d for d in found if d.usable)
         self._user_devices = user_devices
+        self._soft = soft
 
     def home(self, node: Node) -> str:
         """Where TensorFlow puts an op by default: the best type that has a kernel, lowest index, default task."""
@@ -88,8 +92,11 @@ class Devices:
     def allowed(self, node: Node) -> tuple[str, ...]:
         """Devices that an op may be put on: kernels, and what the user's request leaves free.
 
-        A request without a job means the default task's machine, except where the devices are this machine's workers.
+        A request without a job means the default task's machine, except where the devices are this machine's workers. An op
+        whose device is not there may go nowhere: the program is to hear of it.
         """
+        if not self._soft and node.requested and not any(agrees(d.name, parse(node.requested)) for d in self.all):
+            return ()
         keep = self._user_devices == "keep"
         if self.local_workers:
             wanted = parse(node.device) if keep and node.requested else Spec()

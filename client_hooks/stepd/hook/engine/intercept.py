@@ -41,7 +41,8 @@ def install(observer: ObserverPort | None, settings: EngineSettings) -> None:
     if lacks:
         raise RuntimeError(f"this TensorFlow lacks {', '.join(lacks)}")
     _installed.append((observer, settings))
-    for owner, patches in ((capi.BaseSession, _SESSION_PATCHES), (capi.c, _C_PATCHES)):
+    in_chaos = _CHAOS_PATCHES if settings.chaos is not None and settings.chaos.devices else {}
+    for owner, patches in ((capi.BaseSession, _SESSION_PATCHES | in_chaos), (capi.c, _C_PATCHES)):
         for name, function in patches.items():
             if (owner, name) in _originals:
                 continue
@@ -101,6 +102,7 @@ def new_session_ref(graph: Any, options: Any) -> Any:
     log_of_placements = placements.of(session)
     asked = session._config if log_of_placements is None else log_of_placements.quiet
     config = session_config.for_chaos(asked, settings)
+    added = () if config is None or session._target or cluster is not None else session_config.added_by_chaos(asked, config)
     native = "workers and servers have executors of their own"
     if cluster is None and not session._target:
         config, native = session_config.with_executor(asked, config, settings)
@@ -121,6 +123,7 @@ def new_session_ref(graph: Any, options: Any) -> Any:
     else:
         engine.session_options = (session._target, asked if config is None else config)
     engine.placements = log_of_placements
+    engine.added_devices = added
     engine.native = native
     engine.on_replace = _replaced
     _owners[owner] = engine
@@ -172,7 +175,11 @@ def extend_graph(self: Any) -> None:
         if not engine.ran:
             _fall_back(self, engine, e)
     # TensorFlow's own method meets the same error, and raises it with its own frames.
-    _original(capi.BaseSession, "_extend_graph")(self)
+    try:
+        _original(capi.BaseSession, "_extend_graph")(self)
+    except BaseException as e:
+        engine.routing.repair(e)
+        raise
     engine.raise_unsent()
 
 
@@ -194,6 +201,13 @@ def close(self: Any) -> None:
     if engine is not None:
         engine.close()
     _original(capi.BaseSession, "close")(self)
+
+
+def list_devices(self: Any) -> list[Any]:
+    """BaseSession.list_devices, without what chaos has added."""
+    engine = _owners.get(id(self))
+    added = engine.added_devices if engine is not None else ()
+    return [device for device in _original(capi.BaseSession, "list_devices")(self) if device.name not in added]
 
 
 def _hide_frames(error: BaseException) -> None:
@@ -270,6 +284,7 @@ def delete_buffer(buffer: Any) -> None:
 
 
 _SESSION_PATCHES: dict[str, Any] = {"__init__": init, "_extend_graph": extend_graph, "close": close}
+_CHAOS_PATCHES: dict[str, Any] = {"list_devices": list_devices}
 _C_PATCHES: dict[str, Any] = {
     "TF_DeleteBuffer": delete_buffer,
     "TF_GetBuffer": get_buffer,

@@ -58,7 +58,7 @@ def resolve(strategy: LiveStrategy, view: GraphView, classes: Classes, devices: 
             device_of[name] = device
     for group, device in wanted_by_group.items():
         refused += _place_group(classes.groups[group], device, device_of, view, classes, devices)
-    _constants_follow(view, device_of)
+    _constants_follow(view, device_of, devices)
     for name in [name for name, device in device_of.items() if _stays(view, view.nodes[name], device, devices)]:
         del device_of[name]  # others of its group move to it; a variable does not move to where it is
     variables = {name: device for name, device in device_of.items() if view.nodes[name].op in rules.VARIABLES}
@@ -100,7 +100,7 @@ def _with_changed(plan: Plan, view: GraphView) -> Plan:
     )
 
 
-def _constants_follow(view: GraphView, device_of: dict[str, str]) -> None:
+def _constants_follow(view: GraphView, device_of: dict[str, str], devices: Devices) -> None:
     """A constant goes where all its readers are, else it stays: Grappler folds constants of one device only."""
     constants = {n for n in device_of if view.nodes[n].op == "Const"}
     constants |= {s for n in device_of for s, k in view.nodes[n].inputs if k >= 0 and view.nodes[s].op == "Const"}
@@ -108,7 +108,7 @@ def _constants_follow(view: GraphView, device_of: dict[str, str]) -> None:
         device_of.pop(name, None)
         places = {device_of.get(reader) for reader in view.consumers[name]}
         device = places.pop() if len(places) == 1 else None
-        if device is not None and not view.nodes[name].inputs:
+        if device is not None and not view.nodes[name].inputs and device in devices.allowed(view.nodes[name]):
             device_of[name] = device
 
 

@@ -120,7 +120,7 @@ def _switch_in_session(engine: SessionEngine, strategy: LiveStrategy, why: str) 
 def _prepare(engine: SessionEngine, strategy: LiveStrategy) -> Copy:
     with engine.lock:
         _check_open(engine)
-        _check_not_debugged(engine)
+        _check_not_left_alone(engine)
         switcher, raw = engine.switcher(), engine.raw
     copy = switcher.prepare(raw, strategy, active(engine), engine.calm)
     switcher.build_moves(copy, engine.calm)
@@ -197,10 +197,10 @@ def _check_open(engine: SessionEngine) -> None:
         raise SwitchRefusedError("the session is closed")
 
 
-def _check_not_debugged(engine: SessionEngine) -> None:
-    """Raise SwitchRefusedError when the program debugs the session."""
-    if engine.debugged:
-        raise SwitchRefusedError("the program debugs the session, by the names of its ops")
+def _check_not_left_alone(engine: SessionEngine) -> None:
+    """Raise SwitchRefusedError when the session must stay on the program's own ops."""
+    if why := engine.left_alone():
+        raise SwitchRefusedError(why)
 
 
 def active(engine: SessionEngine) -> list[Kind]:

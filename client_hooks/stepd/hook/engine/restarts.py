@@ -126,8 +126,8 @@ class _Successor:
         with engine.lock:
             if engine.closed:
                 raise SwitchRefusedError("the session is closed")
-            if engine.debugged:
-                raise SwitchRefusedError("the program debugs the session")
+            if why := engine.left_alone():
+                raise SwitchRefusedError(why)
             self._predecessor = engine.raw
             self._before = before = engine.switcher()
             self._view = before.view()

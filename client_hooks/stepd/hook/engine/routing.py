@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from tensorflow.core.protobuf import config_pb2
 
-from stepd.hook.engine import capi, containers, names, requests
+from stepd.hook.engine import capi, containers, names, requests, session_config
 from stepd.hook.engine.ahead import Ahead
 from stepd.hook.engine.devices import Devices
 from stepd.hook.engine.faults import reason
@@ -57,9 +57,10 @@ class Routing:
     def new_switcher(self, mirror: Mirror, raw: Any) -> Switcher:
         """One for a session like this one, which nobody uses yet: the raw session and its mirror."""
         engine = self._engine
-        devices = Devices(engine.devices(), engine.settings.user_devices, mirror.placer is not None)
-        direct = not engine.target and mirror.placer is None
-        config = engine.session_options[1]
+        config, local = engine.session_options[1], mirror.placer is not None
+        soft = config is not None and config.allow_soft_placement
+        devices = Devices(engine.devices(), engine.settings.user_devices, local, soft or local)
+        direct = not engine.target and not local
         ahead = Ahead(raw, direct, limited=config is not None and config.operation_timeout_in_ms > 0)
         made = Switcher(mirror, devices, bool(engine.target), ahead, engine.settings.copies)
         native = "it is for CPU devices" if any(d.type != "CPU" for d in devices.all) else engine.native
@@ -190,6 +191,8 @@ class Routing:
         engine, text = self._engine, getattr(error, "_message", None)
         if isinstance(text, str) and names.EXECUTOR in text:
             names.set_text(error, names.without_executor(text))
+        if isinstance(text, str) and any(name in text for name in engine.added_devices):
+            names.set_text(error, session_config.without_added(text, engine.added_devices))
         # On a server that is not the hook's own nothing with a container is ever moved.
         if engine.target or not isinstance(text, str) or not containers.are_missing(text) or self._switcher is None:
             return

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 from stepd.hook.engine.settings import EngineSettings
@@ -17,6 +18,29 @@ def for_chaos(config: Any, settings: EngineSettings) -> Any:
     more.CopyFrom(config)
     more.device_count["CPU"] = max(settings.chaos.devices, config.device_count.get("CPU", 1))
     return more
+
+
+def added_by_chaos(asked: Any, made: Any) -> tuple[str, ...]:
+    """Full names of the devices that a direct session of config `made` has and one of `asked` would not have."""
+    there = asked.device_count.get("CPU", 1) if asked is not None else 1
+    return tuple(f"/job:localhost/replica:0/task:0/device:CPU:{k}" for k in range(there, made.device_count["CPU"]))
+
+
+def without_added(text: str, added: tuple[str, ...]) -> str:
+    """TensorFlow's text, with its list of devices as it would be without the `added` ones."""
+    for name in added:
+        text = re.sub(rf", {re.escape(name)}(?!\d)", "", text)
+    return text
+
+
+def counted(config: Any) -> str:
+    """Does the program have runs counted up to a cost model? Then why it may not be switched: executors count their own runs."""
+    if config is None:
+        return ""
+    options = config.graph_options
+    if options.build_cost_model > 1 or (options.build_cost_model and options.build_cost_model_after > 0):
+        return "the program counts the session's runs by build_cost_model, which would begin anew"
+    return ""
 
 
 def with_executor(config: Any, own: Any, settings: EngineSettings) -> tuple[Any, str]:

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, TypeVar
 
-from stepd.hook.engine import capi, chaos_switches, names, requests
+from stepd.hook.engine import capi, chaos_switches, names, requests, session_config
 from stepd.hook.engine.ahead import Ahead
 from stepd.hook.engine.calm import await_long_step
 from stepd.hook.engine.chaos import ChaosMonkey
@@ -89,6 +89,7 @@ class SessionEngine:
         self.session_options: tuple[bytes | None, Any] = (None, None)
         self.on_replace: Callable[[Any, Any], None] = lambda old, new: None
         self.placements: Placements | None = None  # prints where the program's ops lie
+        self.added_devices: tuple[str, ...] = ()  # by chaos; the program has not asked for them
 
     # -- what the intercepted functions call, on the user's thread -----------------------------------------------------
 
@@ -279,6 +280,12 @@ class SessionEngine:
     def switcher(self) -> Switcher:
         """The session's switcher, made when it is needed first."""
         return self.routing.switcher()
+
+    def left_alone(self) -> str:
+        """Why the session keeps to the program's own ops, whatever is asked; "" where it need not."""
+        if self.debugged:
+            return "the program debugs the session, by the names of its ops"
+        return session_config.counted(self.session_options[1])
 
     def has_graph(self) -> bool:
         """Has the session all that the program's graph has, and anything?"""

@@ -87,7 +87,7 @@ def _state_bytes(engine: SessionEngine, switcher: Switcher) -> int:
 def can_be_compacted(engine: SessionEngine) -> bool:
     """Is the session full of copies, can it be restarted, and is there little to carry?"""
     with engine.lock:
-        if engine.closed or engine.debugged or engine.switcher().made < engine.settings.copies:
+        if engine.closed or engine.left_alone() or engine.switcher().made < engine.settings.copies:
             return False
         switcher = engine.switcher()
     return _state_bytes(engine, switcher) <= _MOST_BYTES and not obstacle(engine)
