@@ -79,6 +79,9 @@ def test_a_full_disk_stops_no_job(start_daemon, attach, towers, stepctl, wait_un
     assert f"cannot write the state to {daemon.state / 'stepd.sqlite3'}" in answer.err
     assert "make room there" in answer.err
     assert hook.activations == []
+    exported = stepctl(daemon.socket, "export-problem", hook.job_id)
+    assert exported.code == 1
+    assert "is not in the store; the hook was asked for it: try again" in exported.err
     hook.send(step_times=runtime_pb2.StepTimes(session_id="s1", kind="train", seconds=[float("nan"), float("inf"), -1.0] * 5))
     resource.prlimit(daemon.process.pid, resource.RLIMIT_FSIZE, no_limit)
     hook.run_steps()

@@ -22,7 +22,7 @@ from stepd.core.activation_values import (
 from stepd.core.errors import PlannerError
 from stepd.daemon.convert.job import job_info, job_message, session_detail, trial_messages
 from stepd.daemon.convert.strategy import from_json
-from stepd.daemon.errors import BadRequestError, NotNowError
+from stepd.daemon.errors import BadRequestError, GraphMissingError, NotNowError
 from stepd.daemon.jobs import Job
 from stepd.daemon.loop import Controller
 from stepd.daemon.requests import plan_request
@@ -95,10 +95,15 @@ class OperatorHandlers:
     async def export_problem(self, request: operator_pb2.ExportProblemRequest) -> operator_pb2.ExportProblemResponse:
         """The planning problem of a session as it stands."""
         controller = self.controller
-        session = controller.registry.find(request.job).live_session(request.session_id)
+        job = controller.registry.find(request.job)
+        session = job.live_session(request.session_id)
         try:
             asked = await asyncio.to_thread(plan_request, session, controller.store, 1.0, controller.algorithm, ordered=False)
             return operator_pb2.ExportProblemResponse(problem_json=await controller.planner.export(asked))
+        except GraphMissingError as error:
+            if job.send:
+                job.send(runtime_pb2.DaemonMessage(graph_wanted=runtime_pb2.GraphWanted(session_id=session.id)))
+            raise NotNowError(f"job {request.job}: {error}; the hook was asked for it: try again") from error
         except PlannerError as error:
             raise NotNowError(f"job {request.job}: {error}") from error
 
