@@ -52,6 +52,7 @@ class Worker:
         self._path = path
         self._environ = relevant_environment()
         self._server: Any = None
+        self._costs: dict[str, Cost | None] = {}  # of transfers, by peer: other processes of the job ask again
 
     def serve(self) -> NoReturn:
         """Answer requests, one after the other, for ever."""
@@ -92,11 +93,13 @@ class Worker:
 
     def _handling(self, peer: str) -> Cost | None:
         """What transfers to and from the worker at `peer` cost this one; None where that could not be measured."""
-        try:
-            return local_handling.measure(self._address(), peer)
-        except Exception as error:  # whatever TensorFlow raises: the job does without the figure
-            sys.stderr.write(f"what transfers cost was not measured: {error}\n")
-            return None
+        if peer not in self._costs:
+            self._costs[peer] = None
+            try:
+                self._costs[peer] = local_handling.measure(self._address(), peer)
+            except Exception as error:  # whatever TensorFlow raises: the job does without the figure
+                sys.stderr.write(f"what transfers cost was not measured: {error}\n")
+        return self._costs[peer]
 
     def _start_again(self, environ: dict[str, str]) -> NoReturn:
         """With the environment that the training process set before it imported TensorFlow. The process id stays."""
