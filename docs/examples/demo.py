@@ -39,6 +39,7 @@ WARM_UP = 20  # steps that build executors and fill caches
 TURN = 20  # steps
 COMPARED = 60  # steps of each job, by turns
 ROUNDS = 2  # of planning, until a job counts as settled
+TRIAL = 100  # steps beyond its limit that a job may take to end a trial, which is not to fall into the turns
 ENDLESS = 1_000_000  # steps: the jobs are told when to end
 console = Console(highlight=False)
 
@@ -101,14 +102,23 @@ def stepctl(path: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run([str(BIN / "stepctl"), "--socket", str(path), *arguments], capture_output=True, text=True, check=False)
 
 
-def settled(path: Path, name: str) -> bool:
-    """Has the daemon been through its rounds of planning for this job, and judged what came of them?"""
+def decisions(path: Path, name: str) -> list[dict]:
+    """What the daemon has decided about this job so far, from its log."""
     log = (path / "daemon.log").read_text().splitlines()
     events = [json.loads(line) for line in log if line.startswith("{") and line.endswith("}")]
     job = next((event["job"] for event in events if event["event"] == "job attached" and event["name"] == name), "")
-    mine = [event for event in events if event["event"] == "session" and event["job"] == job]
-    rounds = sum(event["phase"] == "PLANNING" or event["note"].startswith("costs did not change") for event in mine)
-    return rounds >= ROUNDS and mine[-1]["phase"] in ("COMMITTED", "WATCHING", "ROLLED_BACK")
+    return [event for event in events if event["event"] == "session" and event["job"] == job]
+
+
+def settled(made: list[dict]) -> bool:
+    """Has the daemon been through its rounds of planning for a job, and judged what came of them?"""
+    rounds = sum(event["phase"] == "PLANNING" or event["note"].startswith("costs did not change") for event in made)
+    return rounds >= ROUNDS and made[-1]["phase"] in ("COMMITTED", "WATCHING", "ROLLED_BACK")
+
+
+def on_trial(made: list[dict]) -> bool:
+    """Is a strategy being judged, or about to be?"""
+    return bool(made) and made[-1]["phase"] in ("PROPOSED", "SWITCHING", "VERIFYING")
 
 
 def pin(job: Job, core: int) -> None:
@@ -132,9 +142,10 @@ def compared(out: Path, cores: list[int], most: int, processes: contextlib.ExitS
         job = start(out, f"stepd-{way}", options=[], others=[process], prefix=prefix, environ={"STEPD_WAY": way})
         processes.callback(job.end)
         console.print(f"[bold]{job.name}[/bold]: alone until its strategy has settled, at most {most} steps")
-        for steps in range(TURN, most + 1, TURN):
+        for steps in range(TURN, most + TRIAL + 1, TURN):
             job.run_until(steps)
-            if settled(out, way):
+            made = decisions(out, way)
+            if settled(made) or (steps >= most and not on_trial(made)):
                 break
         process.send_signal(signal.SIGCONT)
         stepctl(path, "pause", way)
