@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -104,6 +105,38 @@ def loops_and_branches_v2(sessions: Sessions) -> Any:
             tf.disable_control_flow_v2()
 
 
+def functions(sessions: Sessions) -> Any:
+    """Calls that stay calls, with and without state, and If and While as asynchronous kernels: values, and errors from inside."""
+    import tensorflow.compat.v1 as tf
+    from tensorflow.python.ops import functional_ops
+
+    x = tf.placeholder(tf.float32, [3, 3])
+    count = tf.get_variable("count", initializer=0.0, use_resource=True)
+
+    @tf.function(experimental_attributes={"_noinline": True})  # type: ignore[untyped-decorator,unused-ignore]
+    def solved(v: Any) -> Any:
+        return tf.linalg.inv(v + 9.0 * tf.eye(3)) + tf.reduce_mean(v)
+
+    @tf.function(experimental_attributes={"_noinline": True})  # type: ignore[untyped-decorator,unused-ignore]
+    def counted(v: Any) -> Any:
+        return count.assign_add(tf.reduce_sum(v) * 0.0 + 1.0)
+
+    def function(body: Callable[[Any], Any]) -> Any:
+        return tf.function(body).get_concrete_function(tf.TensorSpec([3, 3], tf.float32))
+
+    positive, twice, less = function(tf.linalg.inv), function(lambda v: v * 2.0), function(lambda v: tf.reduce_sum(v) < 50.0)
+    branch = functional_ops.If(x[0, 0] > 0, [x], positive, twice)[0]
+    (looped,) = functional_ops.While([tf.abs(x) + 1.0], less, twice)
+    both = [solved(x), solved(tf.matmul(x, x)), branch, looped, counted(x)]
+    with sessions() as session:
+        session.run(tf.global_variables_initializer())
+        found: list[Any] = [_plain(session.run(both, {x: _numbers(n, 3, 3)})) for n in range(6)]
+        singular = np.ones((3, 3), np.float32)
+        found.append(_error(lambda: session.run(branch, {x: singular}))[0])
+        found.append(_plain(session.run([branch, looped], {x: _numbers(7, 3, 3)})))
+    return found
+
+
 def errors(sessions: Sessions) -> Any:
     """Wrong shapes, failed checks, uninitialized variables of both kinds, an index out of range; runs go on after them."""
     import tensorflow.compat.v1 as tf
@@ -133,14 +166,19 @@ def errors(sessions: Sessions) -> Any:
 
 
 def queues_and_time_outs(sessions: Sessions) -> Any:
-    """Asynchronous kernels: queues between two runs, a run that times out, one that is cancelled by closing the session."""
+    """Asynchronous kernels: queues between two runs; runs that wait for ever and end by a time-out, by another op's error, by a
+    closed queue, and by closing the session while they wait."""
     import tensorflow.compat.v1 as tf
 
     queue = tf.FIFOQueue(10, tf.float32, [2, 2], name="queue")
     value = tf.placeholder(tf.float32, [2, 2])
     put, taken = queue.enqueue(value), queue.dequeue(name="taken")
     inverted = tf.linalg.inv(taken)
-    never = tf.FIFOQueue(1, tf.float32, [], name="never").dequeue()
+    empty = tf.FIFOQueue(1, tf.float32, [], name="never")
+    never = empty.dequeue()
+    begun = tf.FIFOQueue(9, tf.float32, [], name="begun")
+    tell, told = begun.enqueue(1.0), begun.dequeue()
+    failing = tf.gather([1.0, 2.0], tf.cast(value[0, 0] * 0.0, tf.int32) + 7)
     busy = [tf.linalg.inv(value + float(k + 3) * tf.eye(2)) for k in range(6)]
     session = sessions()
     found: list[Any] = []
@@ -151,21 +189,24 @@ def queues_and_time_outs(sessions: Sessions) -> Any:
     options = tf.RunOptions(timeout_in_ms=50)
     found.append(_error(lambda: session.run([never, *busy], {value: _numbers(2, 2, 2)}, options=options))[0])
     found.append(_plain(session.run(busy, {value: _numbers(2, 2, 2)})))
-    cancelled: list[Any] = []
-    began = threading.Event()
+    found.append(_error(lambda: session.run([never, failing, *busy], {value: _numbers(2, 2, 2)}))[0])
+    found.append(_plain(session.run(busy, {value: _numbers(5, 2, 2)})))
 
-    def wait() -> None:
-        began.set()
-        cancelled.append(_error(lambda: session.run([never, *busy], {value: _numbers(3, 2, 2)}))[0])
+    def while_it_waits(act: Callable[[], Any]) -> str:
+        """What a run says that waits for ever when `act` is done."""
+        said: list[str] = []
+        run = partial(session.run, [never, tell, *busy], {value: _numbers(3, 2, 2)})
+        waiter = threading.Thread(target=lambda: said.append(_error(run)[0]))
+        waiter.start()
+        session.run(told)
+        act()
+        waiter.join()
+        return said[0]
 
-    waiter = threading.Thread(target=wait)
-    waiter.start()
-    began.wait()
-    session.run(put, {value: _numbers(4, 2, 2)})
-    session.close()
-    waiter.join()
-    # When it was closed before that run began, the run says so in another way.
-    return [*found, cancelled[0] in ("CancelledError", "") or cancelled]
+    found.append(while_it_waits(partial(session.run, empty.close(cancel_pending_enqueues=True))))
+    never = tf.FIFOQueue(1, tf.float32, [], name="never_again").dequeue()
+    found.append(while_it_waits(session.close))
+    return found
 
 
 def many_threads(sessions: Sessions) -> Any:
@@ -229,6 +270,7 @@ PROGRAMS: tuple[Callable[[Sessions], Any], ...] = (
     training,
     loops_and_branches_v1,
     loops_and_branches_v2,
+    functions,
     errors,
     queues_and_time_outs,
     many_threads,
