@@ -73,6 +73,7 @@ def elementwise(i: Inputs) -> None:
     tf.bitwise.bitwise_and(i.whole(9, 6, 2), 4)
     tf.size(x), tf.raw_ops.Rank(input=x), tf.shape(x), tf.shape_n([x, y])
     tf.stop_gradient(x)
+    tf.ensure_shape(x, [None, 4, 3])
 
 
 _REALS = (
@@ -82,7 +83,7 @@ _REALS = (
 )  # fmt: skip
 _PAIRS = (
     "ApproximateEqual", "Div", "MulNoNan", "Pow", "RealDiv", "TruncateDiv", "TruncateMod", "Xdivy", "Xlog1py", "Xlogy", "Zeta",
-    "Polygamma", "NotEqual", "Equal", "InvGrad", "Mod",
+    "Igamma", "Igammac", "Polygamma", "NotEqual", "Equal", "InvGrad", "Mod",
 )  # fmt: skip
 _WHOLE = ["BitwiseOr", "BitwiseXor", "LeftShift", "RightShift", "LessEqual", "GreaterEqual", "TruncateDiv", "Mod"]
 
@@ -103,7 +104,7 @@ def by_name(i: Inputs) -> None:
     tf.raw_ops.LogicalAnd(x=truth, y=truth), tf.raw_ops.LogicalOr(x=truth, y=truth)
     if i.dtype != np.float16:
         z = tf.complex(x, y)
-        tf.real(z), tf.imag(z), tf.conj(z)
+        tf.real(z), tf.imag(z), tf.conj(z), tf.raw_ops.ComplexAbs(x=z, Tout=i.dtype), tf.raw_ops.Angle(input=z, Tout=i.dtype)
     tf.raw_ops.Add(x=x, y=y), tf.raw_ops.AccumulateNV2(inputs=[x, y], shape=[None, 4] if i.late else [5, 4])
     tf.raw_ops.SoftplusGrad(gradients=x, features=y), tf.raw_ops.BiasAddV1(value=x, bias=i.fixed(4))
     tf.raw_ops.BatchMatMul(x=i.real(3, 4, 5), y=i.real(3, 5, 2))
@@ -113,6 +114,10 @@ def by_name(i: Inputs) -> None:
     if i.dtype == np.float32:
         tf.raw_ops.InTopK(predictions=x, targets=i.whole(4, 5, 1)[:, 0], k=2)
     if i.dtype == np.float32:
+        q = tf.quantization.fake_quant_with_min_max_args(x * 9.0)
+        i.gradients(q, x)
+        low, high = tf.constant(0.2), tf.constant(0.6)
+        i.gradients(tf.quantization.fake_quant_with_min_max_vars(x, low, high), x, low, high)
         p = i.real(2, 4, 4, 4, 3)
         q = tf.nn.max_pool3d(p, 2, 2, "VALID")
         window = {"ksize": [1, 2, 2, 2, 1], "strides": [1, 2, 2, 2, 1], "padding": "VALID"}
@@ -164,6 +169,12 @@ def kernels_of_float(i: Inputs) -> None:
     if i.dtype == np.float32:
         for pool in (tf.nn.max_pool3d, tf.nn.avg_pool3d):
             i.gradients(pool(x, 2, 2, "SAME"), x)
+        first, turned = i.real(5, 4, 6, 6), i.fixed(3, 3, 4, 6)
+        i.gradients(tf.nn.conv2d(first, turned, 1, "SAME", data_format="NCHW"), first, turned)
+        i.gradients(tf.nn.bias_add(first, i.fixed(4), data_format="NCHW"), first)
+        gen_nn_ops.bias_add_grad(first, data_format="NCHW")
+        tf.nn.max_pool2d(first, 2, 2, "VALID", data_format="NCHW")  # oneDNN's gradient runs beside its own MaxPool only
+        i.gradients(tf.nn.avg_pool2d(first, 2, 2, "VALID", data_format="NCHW"), first)
         image = i.real(5, 4, 4, 6)
         i.gradients(tf.nn.lrn(image), image)
         scale, offset = i.fixed(6), i.fixed(6)
@@ -210,7 +221,7 @@ def reductions(i: Inputs) -> None:
     tf.math.in_top_k(tf.cast(logits, tf.float32), labels, 2)
     tf.unsorted_segment_sum(x, i.whole(4, 5, 4), 4)
     tf.unsorted_segment_sum(x, i.whole(4, 5, 1)[:, 0], 4)
-    tf.cumsum(x, 1), tf.cumprod(x, 0), tf.reverse(x, [1])
+    tf.cumsum(x, 1), tf.cumprod(x, 0), tf.reverse(x, [1]), tf.roll(x, 1, 1), tf.roll(x, [1, 2], [0, 2])
     mean, variance = tf.nn.moments(x, [0, 1])
     i.gradients(tf.nn.batch_normalization(x, mean, variance, i.fixed(3), i.fixed(3), 1e-3), x)
 
@@ -256,7 +267,13 @@ def matrices(i: Inputs) -> None:
     x = i.real(4, 3, 3)
     m = tf.matmul(x, x, transpose_b=True) + 2.0 * tf.eye(3, dtype=i.dtype)
     tf.linalg.inv(m), tf.cholesky(m)
-    tf.matrix_band_part(m, -1, 0), tf.linalg.diag_part(m)
+    tf.matrix_band_part(m, -1, 0), tf.linalg.diag_part(m), tf.linalg.diag_part(m, k=(-1, 0)), tf.linalg.det(m)
+    tf.raw_ops.MatrixDiagPartV2(input=m, k=0, padding_value=tf.cast(0.0, i.dtype))
+    d = i.real(4, 3)
+    tf.linalg.diag(d), tf.linalg.diag(x, k=(-1, 1)), tf.raw_ops.MatrixDiag(diagonal=d)
+    tf.raw_ops.MatrixDiagV2(diagonal=d, k=0, num_rows=3, num_cols=3, padding_value=tf.cast(0.0, i.dtype))
+    tf.linalg.set_diag(m, d), tf.raw_ops.MatrixSetDiag(input=m, diagonal=d), tf.raw_ops.MatrixSetDiagV2(input=m, diagonal=d, k=0)
+    tf.linalg.solve(m, x), tf.linalg.triangular_solve(m, x)
 
 
 def recurrent(i: Inputs) -> None:

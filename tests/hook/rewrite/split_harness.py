@@ -16,7 +16,9 @@ from stepd.hook.rewrite.facts import Facts
 from stepd.hook.rewrite.shapes import static_shapes
 
 Shares = Sequence[Sequence[float]]
-TOLERANCE = {np.dtype(np.float64): 1e-10, np.dtype(np.float32): 2e-5, np.dtype(np.float16): 2e-2}
+BFLOAT16 = np.dtype(tf.bfloat16.as_numpy_dtype)
+TOLERANCE = {np.dtype(np.float64): 1e-10, np.dtype(np.float32): 2e-5, np.dtype(np.float16): 2e-2, BFLOAT16: 8e-2}
+"""Relative to the largest value: some units in the last place of each type."""
 
 
 def facts_of(graph: Any) -> Facts:
@@ -99,11 +101,14 @@ def compare_all(graph: Any, feeds: Mapping[str, Any], shares: Shares) -> set[tup
 def assert_same(expected: Any, got: Any, what: str) -> None:
     """Equal for integers; equal up to the order of summation for floats."""
     assert expected.shape == got.shape, f"{what}: {got.shape} in place of {expected.shape}"
-    if expected.dtype.kind != "f":
+    if expected.dtype not in TOLERANCE:
         assert np.array_equal(expected, got), what
         return
+    allowed = TOLERANCE[expected.dtype]
+    if expected.dtype == BFLOAT16:
+        expected, got = expected.astype(np.float32), got.astype(np.float32)
     scale = float(np.max(np.abs(expected[np.isfinite(expected)]), initial=1.0))
-    tolerance = TOLERANCE[expected.dtype] * scale
+    tolerance = allowed * scale
     assert np.allclose(expected, got, rtol=0, atol=tolerance, equal_nan=True), (
         f"{what}: off by {np.max(np.abs(expected - got))}, allowed {tolerance}"
     )

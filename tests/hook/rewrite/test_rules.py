@@ -2,17 +2,57 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 import tensorflow.compat.v1 as tf
 from split_cases import CASES, NOT_IN_HALF, Inputs
-from split_harness import compare_all
+from split_harness import BFLOAT16, compare_all
 
 from stepd.hook.rewrite import table
 
 # Shared by the tests of one process: what has been compared.
 SEEN: dict[str, set[str]] = {}
 
+
+# What must have been compared with the whole op, on which axes: NHWC where a format decides.
+PROMISED = {
+    "MatMul": "0 1 inner",
+    "BatchMatMul": "0 1 2 inner",
+    "BatchMatMulV2": "0 1 2 3 inner",
+    "Einsum": "0 1 2 3 in_f",
+    "Conv2D Conv2DBackpropInput": "0 1 3 inner",
+    "Conv2DBackpropFilter": "2 3 inner",
+    "Conv3D Conv3DBackpropInputV2": "0 4 inner",
+    "Conv3DBackpropFilterV2": "3 4 inner",
+    "DepthwiseConv2dNative DepthwiseConv2dNativeBackpropInput": "0 3",
+    "DepthwiseConv2dNativeBackpropFilter": "2 inner",
+    "BiasAdd": "0 1 2 3",
+    "BiasAddGrad": "0 in0 in1 in2 in3",
+    "MaxPool MaxPoolGrad AvgPool AvgPoolGrad": "0 3",
+    "MaxPool3D MaxPool3DGrad AvgPool3D AvgPool3DGrad": "0 4",
+    "Relu ReluGrad Tanh TanhGrad Sigmoid SigmoidGrad Elu EluGrad Softplus LeakyRelu LeakyReluGrad": "0 1 2",
+    "Mul AddV2 Sub RealDiv Maximum SquaredDifference Cast SelectV2 Select Softsign Exp Square Neg": "0 1",
+    "SoftplusGrad Sqrt SqrtGrad Rsqrt RsqrtGrad Reciprocal": "0 1",
+    "Softmax LogSoftmax TopKV2": "0 1",
+    "SoftmaxCrossEntropyWithLogits SparseSoftmaxCrossEntropyWithLogits": "0",
+    "Sum Mean": "0 1 2 in0 in1 in2",
+    "Max Min Prod": "0 1",
+    "Reshape Transpose": "0 1 2",
+    "ConcatV2 Split SplitV Pack Unpack": "0 2",
+    "Pad PadV2": "0 2",
+    "Slice": "0 3",
+    "StridedSlice StridedSliceGrad": "0 2",
+    "Gather": "0 1 2",
+    "GatherV2": "0 1 2 3",
+    "UnsortedSegmentSum": "1 in0 in1",
+    "OneHot": "0 1 2",
+    "Tile BroadcastTo Fill ExpandDims Squeeze": "0",
+    "LSTMBlockCell LSTMBlockCellGrad GRUBlockCell GRUBlockCellGrad": "0",
+    "BlockLSTM BlockLSTMV2 BlockLSTMGrad BlockLSTMGradV2": "1",
+    "FusedBatchNorm FusedBatchNormGrad": "3",
+}
 
 # Uneven and equal parts, and a share that leaves nothing for the first part where sizes are known at run time only.
 UNEVEN, EQUAL, NOTHING = (2, 3, 2), (1, 1), (1, 9999)
@@ -25,13 +65,14 @@ UNEVEN, EQUAL, NOTHING = (2, 3, 2), (1, 1), (1, 9999)
         pytest.param(np.float64, True, [UNEVEN, NOTHING], id="float64-late"),
         pytest.param(np.float32, True, [NOTHING], id="float32-late"),
         pytest.param(np.float16, False, [EQUAL], id="float16"),
+        pytest.param(BFLOAT16, False, [UNEVEN], id="bfloat16"),
     ],
 )
-def test_the_parts_put_together_are_the_whole(dtype: type[np.floating], late: bool, shares: list[tuple[float, ...]]) -> None:
+def test_the_parts_put_together_are_the_whole(dtype: Any, late: bool, shares: list[tuple[float, ...]]) -> None:
     with tf.Graph().as_default() as graph:
         inputs = Inputs(dtype, late)
         for build in CASES:
-            if dtype != np.float16 or build not in NOT_IN_HALF:
+            if dtype not in (np.float16, BFLOAT16) or build not in NOT_IN_HALF:
                 build(inputs)
     for op, axis in compare_all(graph, inputs.feeds, shares):
         SEEN.setdefault(op, set()).add(axis)
@@ -44,16 +85,7 @@ def test_every_op_type_of_the_table_was_compared() -> None:
     drawn = {"RandomStandardNormal", "RandomUniform", "TruncatedNormal", "ResourceGather"}
     in_regions = {op for op in table.FAMILIES if op.startswith("FusedBatchNorm") and "V3" in op}  # see test_regions
     assert set(table.FAMILIES) - set(SEEN) <= drawn | in_regions
-    for op, axes in {
-        "MatMul": {"0", "1", "inner"},
-        "BatchMatMulV2": {"0", "1", "2", "3", "inner"},
-        "Einsum": {"0", "1", "2", "3", "in_f"},
-        "Conv2D": {"0", "3", "inner"},
-        "Conv2DBackpropInput": {"0", "3", "inner"},
-        "Conv2DBackpropFilter": {"2", "3", "inner"},
-        "Mean": {"0", "1", "in0", "in1", "in2"},
-        "GatherV2": {"0", "1"},
-        "FusedBatchNorm": {"3"},
-    }.items():
-        assert axes <= SEEN[op], op
+    for ops, axes in PROMISED.items():
+        for op in ops.split():
+            assert set(axes.split()) <= SEEN[op], (op, SEEN[op])
     assert "0" not in SEEN["FusedBatchNorm"]

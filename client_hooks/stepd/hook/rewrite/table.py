@@ -17,7 +17,8 @@ Family = Callable[["OpFacts"], Iterable[Way]]
 _TABLE: tuple[tuple[Family, str], ...] = (
     (
         elementwise.alike,
-        "Abs Acos Acosh Asin Asinh Atan Atanh BesselI0e BesselI1e Ceil Conj Cos Cosh Digamma Elu Erf Erfc Erfinv Exp Expm1 Floor "
+        "Abs Acos Acosh Angle Asin Asinh Atan Atanh BesselI0e BesselI1e Ceil ComplexAbs Conj Cos Cosh Digamma Elu Erf Erfc Erfinv "
+        "Exp Expm1 FakeQuantWithMinMaxArgs FakeQuantWithMinMaxArgsGradient Floor "
         "Imag Inv Invert IsFinite IsInf IsNan LeakyRelu Lgamma Log Log1p LogicalNot Ndtri Neg Real Reciprocal Relu Relu6 Rint "
         "Round Rsqrt Selu Sigmoid Sign Sin Sinh Softplus Softsign Sqrt Square Tan Tanh "
         "Cast OnesLike PreventGradient Snapshot StopGradient ZerosLike "
@@ -28,9 +29,12 @@ _TABLE: tuple[tuple[Family, str], ...] = (
     (
         elementwise.broadcast,
         "ApproximateEqual Atan2 BitwiseAnd BitwiseOr BitwiseXor Complex Div DivNoNan Equal FloorDiv FloorMod Greater GreaterEqual "
-        "LeftShift Less LessEqual LogicalAnd LogicalOr Maximum Minimum Mod Mul MulNoNan NotEqual Pow Polygamma RealDiv RightShift "
+        "Igamma Igammac LeftShift Less LessEqual LogicalAnd LogicalOr Maximum Minimum Mod Mul MulNoNan NotEqual Pow "
+        "Polygamma RealDiv RightShift "
         "SquaredDifference Sub TruncateDiv TruncateMod Xdivy Xlog1py Xlogy Zeta SelectV2 ClipByValue",
     ),
+    (elementwise.ensured, "EnsureShape"),
+    (elementwise.ranged, "FakeQuantWithMinMaxVars FakeQuantWithMinMaxVarsGradient"),
     (elementwise.addition, "Add AddV2"),
     (elementwise.total, "AddN"),
     (elementwise.forwarding, "Identity"),
@@ -64,12 +68,17 @@ _TABLE: tuple[tuple[Family, str], ...] = (
     (reduction.extreme_index, "ArgMax ArgMin"),
     (reduction.square_sum, "L2Loss"),
     (reduction.by_row, "LogSoftmax Softmax TopKV2"),
-    (reduction.by_matrix, "Cholesky MatrixBandPart MatrixDiagPart MatrixInverse"),
+    (
+        reduction.by_matrix,
+        "Cholesky MatrixBandPart MatrixDeterminant MatrixDiagPart MatrixDiagPartV2 MatrixDiagPartV3 MatrixInverse",
+    ),
+    (reduction.diagonal, "MatrixDiag MatrixDiagV2 MatrixDiagV3"),
+    (reduction.by_matrices, "MatrixSetDiag MatrixSetDiagV2 MatrixSetDiagV3 MatrixSolve MatrixTriangularSolve"),
     (reduction.cross_entropy, "SoftmaxCrossEntropyWithLogits"),
     (reduction.sparse_cross_entropy, "SparseSoftmaxCrossEntropyWithLogits"),
     (reduction.hits, "InTopK InTopKV2"),
     (reduction.segments, "UnsortedSegmentSum"),
-    (reduction.along, "Cumprod Cumsum ReverseV2"),
+    (reduction.along, "Cumprod Cumsum ReverseV2 Roll"),
     (layout.reshape, "Reshape"),
     (layout.squeeze, "Squeeze"),
     (layout.expand, "ExpandDims"),

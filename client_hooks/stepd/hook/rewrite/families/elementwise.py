@@ -53,6 +53,23 @@ def alike(op: OpFacts) -> Iterator[Way]:
             yield Way(str(axis), (cut(axis),) * len(op.inputs), (cut(axis),) * op.n_outputs(), most)
 
 
+def ensured(op: OpFacts) -> Iterator[Way]:
+    """EnsureShape: axes of any size; a piece of the others would not have the size that is asked for."""
+    wanted = op.attr("shape").shape
+    for way in alike(op):
+        if wanted.unknown_rank or (int(way.axis) < len(wanted.dim) and wanted.dim[int(way.axis)].size < 0):
+            yield way
+
+
+def ranged(op: OpFacts) -> Iterator[Way]:
+    """FakeQuantWithMinMaxVars and its gradient: values alike, then two scalars, whose gradients are sums."""
+    values = len(op.inputs) - 2
+    dims = op.dims(0)
+    for axis, dim in enumerate(dims or ()):
+        slots = (*(cut(axis),) * values, WHOLE, WHOLE)
+        yield Way(str(axis), slots, (cut(axis), *(PARTIAL,) * (op.n_outputs() - 1)), units(dim))
+
+
 def forwarding(op: OpFacts) -> Iterator[Way]:
     """Identity and its like: any axis, and terms of a sum."""
     yield from alike(op)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from tensorflow.core.framework import types_pb2
 
-from stepd.hook.rewrite.families.elementwise import alike, units
+from stepd.hook.rewrite.families.elementwise import units
 from stepd.hook.rewrite.slots import PARTIAL, WHOLE, Way, cut
 
 if TYPE_CHECKING:
@@ -78,6 +78,24 @@ def by_matrix(op: OpFacts) -> Iterator[Way]:
         yield Way(str(axis), (cut(axis), *(WHOLE,) * (len(op.inputs) - 1)), (cut(axis),) * op.n_outputs(), units(dim))
 
 
+def diagonal(op: OpFacts) -> Iterator[Way]:
+    """MatrixDiag in all versions: (diagonals, which, ...): all axes but those of the diagonals. Further inputs stay whole."""
+    dims, which = op.dims(0), op.value(1) if len(op.inputs) > 1 else (0,)
+    own = 1 if which is not None and len(which) == 1 else 2
+    for axis, dim in enumerate((dims or ())[:-own]):
+        yield Way(str(axis), (cut(axis), *(WHOLE,) * (len(op.inputs) - 1)), (cut(axis),), units(dim))
+
+
+def by_matrices(op: OpFacts) -> Iterator[Way]:
+    """Ops on two lists of matrices, or of matrices and their diagonals: leading axes that both have. Further inputs stay whole."""
+    one, other = op.dims(0), op.dims(1)
+    if one is None or other is None:
+        return
+    for axis, dim in enumerate(one[:-2]):
+        if axis < len(other) and other[axis] == dim != 1:
+            yield Way(str(axis), (cut(axis), cut(axis), *(WHOLE,) * (len(op.inputs) - 2)), (cut(axis),), units(dim))
+
+
 def cross_entropy(op: OpFacts) -> Iterator[Way]:
     """SoftmaxCrossEntropyWithLogits: (logits, labels), which may broadcast; only where they do not."""
     one, other = op.dims(0), op.dims(1)
@@ -113,16 +131,10 @@ def segments(op: OpFacts) -> Iterator[Way]:
 
 
 def along(op: OpFacts) -> Iterator[Way]:
-    """Cumsum, Reverse: (values, axes): every axis but these."""
-    dims, axes = op.dims(0), axes_of(op)
+    """Cumsum, Reverse, Roll: (values, ..., axes): every axis but these."""
+    dims, axes = op.dims(0), axes_of(op, len(op.inputs) - 1)
     if dims is None or axes is None:
         return
     for axis, dim in enumerate(dims):
         if axis not in axes:
-            yield Way(str(axis), (cut(axis), WHOLE), (cut(axis),), units(dim))
-
-
-def softmax_gradient(op: OpFacts) -> Iterator[Way]:
-    """Ops of equal shapes that work along the last axis."""
-    rank = op.rank(0) or 0
-    yield from (way for way in alike(op) if way.axis != str(rank - 1))
+            yield Way(str(axis), (cut(axis), *(WHOLE,) * (len(op.inputs) - 1)), (cut(axis),), units(dim))
