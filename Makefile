@@ -6,7 +6,7 @@ STAMP  := $(VENV)/.installed
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
 export TF_CPP_MIN_LOG_LEVEL ?= 2
 
-.PHONY: demo test lint protos test-container test-fidelity test-versions bench-hook bench-planners bench-prediction bench-switch bench-rollback bench-order soak clean help
+.PHONY: demo test lint protos test-container test-fidelity test-versions bench-hook bench-planners bench-prediction bench-switch bench-rollback bench-order bench-splits bench-equality soak clean help
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 18
@@ -72,6 +72,14 @@ bench-order: $(STAMP) ## what enforcing execution order gains where it decides, 
 	$(BIN)/python -m stepd.hook.order.native.build
 	$(BIN)/python tests/benchmarks/bench_order.py
 	$(BIN)/python tests/benchmarks/bench_order.py --workers
+
+bench-splits: $(STAMP) ## stepd's splits on two local devices against one device and against what is written by hand
+	$(BIN)/python tests/benchmarks/bench_splits.py $(BENCH)
+
+bench-equality: $(STAMP) ## losses over 100 steps: in an order (equal in every bit) and in parts (equal up to rounding) against plain
+	$(BIN)/python -m stepd.hook.order.native.build
+	$(BIN)/python tests/benchmarks/order_equality.py
+	$(BIN)/python tests/benchmarks/split_equality.py
 
 bench-prediction: $(STAMP) ## real steps of several placements against what the execution model says
 	$(BIN)/python tests/benchmarks/bench_prediction.py
