@@ -133,7 +133,7 @@ def _step_seconds(problem: Problem, placement: Index, priority: Index, known: Me
         for op, axis, parts, devices, weights, into in known.splits
         if op in index and all(name in device for name in devices)
     )
-    base = splittable(problem)
+    base = splittable(problem, live=True)
     strategy = Strategy(problem.name, placement, priority, float("inf"), splits)
     return simulate(base, split_problem(base, splits, split_costs(problem)), strategy)[0]
 

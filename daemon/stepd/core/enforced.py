@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from stepd.core.problem import Index, Problem
+from stepd.core.problem import Float, Index, Problem
 
 COSTLY_SHARE = 0.002
 COSTLY_SECONDS = 20e-6
@@ -19,7 +19,12 @@ COSTLY_SECONDS = 20e-6
 
 def unordered(problem: Problem) -> npt.NDArray[np.bool_]:
     """The ops [n] that no order holds back, if work is shared out evenly over the devices that have any."""
-    seconds = np.where(np.isfinite(problem.seconds), problem.seconds, 0.0)
+    return cheap(problem.seconds)
+
+
+def cheap(op_seconds: Float) -> npt.NDArray[np.bool_]:
+    """As `unordered`, of ops that take `op_seconds` [n, devices]; inf where they cannot run."""
+    seconds = np.where(np.isfinite(op_seconds), op_seconds, 0.0)
     cost = seconds.max(axis=1)
     devices = max(int(np.count_nonzero(seconds.sum(axis=0) > 0.0)), 1)
     below: npt.NDArray[np.bool_] = cost < max(COSTLY_SECONDS, COSTLY_SHARE * float(cost.sum()) / devices)
@@ -28,6 +33,11 @@ def unordered(problem: Problem) -> npt.NDArray[np.bool_]:
 
 def as_enforced(problem: Problem, priority: Index) -> Index:
     """Priorities int32 [n] as they will be kept: what is not ordered comes first, both in the order of `priority`."""
+    return at_once_first(priority, unordered(problem))
+
+
+def at_once_first(priority: Index, at_once: npt.NDArray[np.bool_]) -> Index:
+    """Priorities int32 [n] in which ops that nothing holds back come first, both in the order of `priority`."""
     ranks = np.empty(len(priority), dtype=np.int32)
-    ranks[np.lexsort((priority, ~unordered(problem)))] = np.arange(len(priority), dtype=np.int32)
+    ranks[np.lexsort((priority, ~at_once))] = np.arange(len(priority), dtype=np.int32)
     return ranks

@@ -95,7 +95,7 @@ class Planning:
     def _consider_split(self, found: Strategy) -> Candidate | None:
         """As `consider`, of a strategy with splits."""
         problem = self.assembled.problem
-        base = splittable(problem)
+        base = splittable(problem, live=True)
         priority = found.priority if self.ordered else self.order
         seconds, facts = simulate(base, split_problem(base, found.splits, split_costs(problem)), replace(found, priority=priority))
         near = {split.op for split in found.splits} in self.lost_splits
@@ -151,7 +151,7 @@ def run(planning: Planning, search: Search, tell: Callable[[Candidate], None]) -
     today = _strategy(problem, planning.assembled.today, planning.order_in_force, "today")
     for start in (today, *planning.kept, *single_devices(problem, planning.order)):
         report(start)
-    for replicated in replicate.candidates(problem, planning.order):
+    for replicated in replicate.candidates(problem, planning.order, live=True):
         report(replicated)
     search(problem, [today, *planning.kept], report)
 

@@ -113,6 +113,20 @@ def test_parts_get_an_order_where_that_helps(lab):
     assert ordered.predicted_step_seconds == pytest.approx(7.0, rel=0.01)
 
 
+def test_a_live_plan_cannot_hold_back_weights_that_are_sent(lab):
+    """`v` costs next to nothing: whatever its turn in an order, the runtime reads and sends it at the start of the step."""
+    problem = network(lab, large=1_000_000)
+    turns = np.argsort([X, W, FIRST, V, SECOND, DV, DW, SUM]).astype(np.int32)
+    splits = tuple(Split(op, "batch", 2, (0, 1)) for op in (FIRST, SECOND, DV, DW))
+    strategy = Strategy("p", np.zeros(8, dtype=np.int32), turns, 0.0, splits)
+
+    def seconds(live):
+        base = splittable(problem, live)
+        return replicate.simulate(base, split_problem(base, splits, replicate.split_costs(problem)), strategy)[0]
+
+    assert seconds(False) - seconds(True) == pytest.approx(1.0, abs=0.05), "the second it takes to send `v`"
+
+
 def test_without_offers_everything_is_on_one_device(lab):
     found = replicate.place(replace(network(lab), split_choices=()), PlanOptions())
     assert found.splits == () and found.planner["parts"] == 0

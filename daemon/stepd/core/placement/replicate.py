@@ -20,7 +20,7 @@ from stepd.core.placement.fallback import nearest_allowed
 from stepd.core.placement.orders import placed_costs_of
 from stepd.core.placement.ranks import by_rank, upward_ranks
 from stepd.core.placement.registry import PlanOptions
-from stepd.core.placement.split_answer import part_placement, part_priority, read_off
+from stepd.core.placement.split_answer import kept_priority, part_placement, part_priority, read_off
 from stepd.core.placement.split_problem import SplitCosts, SplitProblem, Splittable, shares, split_problem, splittable
 from stepd.core.placement.split_sums import ways_to_add_up
 from stepd.core.placement.sums import SHAPES, Into
@@ -64,14 +64,14 @@ def place(problem: Problem, options: PlanOptions) -> Strategy:
     return min(found, key=lambda strategy: (not strategy.planner["feasible"], strategy.predicted_step_seconds))
 
 
-def candidates(problem: Problem, order: Index, most: int = _LAYERS_TRIED) -> Iterator[Strategy]:
+def candidates(problem: Problem, order: Index, most: int = _LAYERS_TRIED, live: bool = False) -> Iterator[Strategy]:
     """Replicated strategies: over all devices and over two; what stays whole on the first device or shared out by its bytes.
 
-    order: int32 [n], the execution order of the whole ops.
+    order: int32 [n], the execution order of the whole ops. live: see Splittable.
     """
     ops = [choice.op for choice in problem.split_choices if choice.axis == BATCH]
     problem = _evened(problem, ops)
-    base = splittable(problem)
+    base = splittable(problem, live)
     speeds = _speeds(problem, ops)
     usable = [int(k) for k in np.argsort(-speeds, kind="stable") if speeds[k] > 0]
     best: Strategy | None = None
@@ -196,7 +196,7 @@ def simulate(base: Splittable, split: SplitProblem, strategy: Strategy) -> tuple
     if not np.isfinite(tables.seconds[np.arange(len(placement)), placement]).all():
         raise StrategyError("a part is on a device that cannot run it")
     state = new_state(tables)
-    priority = part_priority(split, strategy.priority)
+    priority = (kept_priority if base.live else part_priority)(split, strategy.priority)
     seconds = float(run_step(tables, state, placement, priority, np.zeros(len(placement)), np.inf, True))
     if not np.isfinite(seconds):
         raise StrategyError("no path of links connects the parts")

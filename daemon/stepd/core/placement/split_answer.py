@@ -11,6 +11,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from stepd.core.enforced import at_once_first, cheap
 from stepd.core.placement.ranks import placed_tails
 from stepd.core.placement.split_problem import SplitCosts, SplitProblem, Splittable, split_problem, splittable
 from stepd.core.placement.split_tables import CUT, PART, SUM, WHOLE
@@ -56,6 +57,14 @@ def part_priority(split: SplitProblem, priority: Index) -> Index:
     full = np.empty(len(order), dtype=np.int32)
     full[order] = np.arange(len(order), dtype=np.int32)
     return full
+
+
+def kept_priority(split: SplitProblem, priority: Index) -> Index:
+    """As `part_priority`, as a runtime keeps it: cuts, joins, sums of terms and what costs little run as soon as they can."""
+    tables = split.prepared.tables
+    at_once = cheap(tables.seconds) | (split.kind == CUT) | (split.kind == SUM)
+    at_once[[chosen.op for chosen in split.splits]] = True  # joins
+    return at_once_first(part_priority(split, priority), at_once)
 
 
 def read_off(split: SplitProblem, placement: Index, position: Index) -> tuple[Index, Index, tuple[Split, ...]]:

@@ -37,7 +37,8 @@ class SplitCosts:
 
 @dataclass(frozen=True, eq=False)
 class Splittable:
-    """What does not depend on the splits: computed once for a problem."""
+    """What does not depend on the splits: computed once for a problem. `live`: priorities are kept as a runtime keeps them, which
+    holds nothing back that costs little (core/enforced.py); else all of them are."""
 
     problem: Problem
     prepared: Prepared
@@ -46,6 +47,7 @@ class Splittable:
     edges: Edges
     at_hand: frozenset[int]  # outputs that parts need not be sent: small constants, and what is computed before steps begin
     sent_as: dict[int, int]  # reads of a variable -> the read of the same that parts are sent in its place
+    live: bool = False
 
 
 @dataclass(frozen=True, eq=False)
@@ -60,8 +62,8 @@ class SplitProblem:
     kind: Int  # [n'] CUT, PART, SUM (of some of the terms) or WHOLE (a join, or an op that is not split)
 
 
-def splittable(problem: Problem) -> Splittable:
-    """Look up what the splits of `problem` will need."""
+def splittable(problem: Problem, live: bool = False) -> Splittable:
+    """Look up what the splits of `problem` will need. `live`: see Splittable."""
     prepared = prepare(problem)
     tables = prepared.tables
     choices = {(choice.op, choice.axis): choice for choice in problem.split_choices}
@@ -75,7 +77,8 @@ def splittable(problem: Problem) -> Splittable:
     inputs = {op: tuple(outputs) for op, outputs in read.items()}
     whole = sorted({output for outputs in inputs.values() for output in outputs})
     at_hand = frozenset(output for output in whole if is_at_hand(problem, prepared, output))
-    return Splittable(problem, prepared, choices, inputs, edges_of(tables), at_hand, equal_reads(problem, prepared, whole))
+    sent_as = equal_reads(problem, prepared, whole)
+    return Splittable(problem, prepared, choices, inputs, edges_of(tables), at_hand, sent_as, live)
 
 
 def split_problem(base: Splittable, splits: Sequence[Split], costs: SplitCosts) -> SplitProblem:
