@@ -163,7 +163,7 @@ def test_a_replicated_program_is_seen_by_an_operator_and_goes_back(daemon: Daemo
 @TWO_CORES
 def test_a_planner_finds_data_parallelism_and_the_guard_keeps_it(daemon: Daemon, train: Callable[[str], Training]) -> None:
     daemon.start(
-        "algorithm=replicate", "plan_seconds=1", "profile_steps=2", "planner_yields=false", "margin=0", "improve_seconds=3600"
+        "algorithm=single", "plan_seconds=1", "profile_steps=2", "planner_yields=false", "margin=0", "improve_seconds=3600"
     )
     training = train("apart")
     job = daemon.eventually("the job runs", daemon.job)
