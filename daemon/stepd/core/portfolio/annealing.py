@@ -77,7 +77,9 @@ def anneal(
     fitting = Point(start.placement, start.priority, start.bias, start.base, fits, start.seconds, start.overflow)
     tried, gained = np.zeros(len(walk.shares)), np.zeros(len(walk.shares))
     changes = Changes(np.empty(n, dtype=np.int32), np.empty(n, dtype=np.int32), np.empty(n))
-    sight = Sight(np.empty(n, dtype=np.int32), np.zeros(1, dtype=np.int32), np.zeros(len(tables.memory)))
+    d = len(tables.memory)
+    one = np.zeros(1, dtype=np.int32)
+    sight = Sight(np.empty(n, dtype=np.int32), one, np.zeros(d), np.zeros(d, dtype=np.int64), one.copy())
     ranked = len(start.base) == 0 and weight == 1.0  # keys and ways to the end are the same ranks
     way_now[:] = tail
     if ranked:
@@ -85,7 +87,9 @@ def anneal(
     run_step(tables, state, placement, priority, way_now, np.inf, track)
     look(tables, state, placement, np.argsort(state.start, kind="mergesort"), sight)
     exact = track and not _roomy(tables, state)
-    sent_to = np.full(len(tables.memory), -1, dtype=np.int32)
+    if exact:
+        _look_for_room(tables, state, sight)
+    sent_to = np.full(d, -1, dtype=np.int32)
     beside = beside_now = walk.traffic * _link_seconds(tables, placement, sent_to) if walk.traffic > 0.0 else 0.0
     accepted = 0
     for step in range(walk.steps):
@@ -94,7 +98,7 @@ def anneal(
         shifted = uniform(rng) < walk.shifts
         arm = min(len(walk.shares) - 1, int(np.searchsorted(walk.shares, uniform(rng), side="right")))
         if shifted:
-            changed = shift(tables, units, sight, bias, 0.3 * cost, rng, changes)
+            changed = shift(tables, units, sight, placement, bias, 0.3 * cost, rng, changes)
         else:
             changed = move(tables, units, allowed, sight, placement, arm, rng, changes)
         if changed == 0:
@@ -137,6 +141,8 @@ def anneal(
             if accepted % LOOK_AGAIN == 0:
                 look(tables, state, placement, np.argsort(state.start, kind="mergesort"), sight)
             sight.busy[:] = state.busy
+            if exact:
+                _look_for_room(tables, state, sight)
             way_now[:] = way
             beside_now = beside
         elif shifted:
@@ -163,6 +169,16 @@ def _link_seconds(tables: Tables, placement: Index, sent_to: Index) -> float:
                 links = tables.route_pointer[home * d + there + 1] - tables.route_pointer[home * d + there]
                 total += links * (tables.latency[home, there] + tables.output_bytes[output] / tables.bandwidth[home, there])
     return total / max(1, tables.n_links)
+
+
+@inlined
+def _look_for_room(tables: Tables, state: State, sight: Sight) -> None:
+    """What memory the step in `state` left on each device."""
+    sight.short[0] = 0
+    for device in range(len(tables.memory)):
+        sight.room[device] = tables.memory[device] - state.peak[device]
+        if sight.room[device] < 0:
+            sight.short[0] += 1
 
 
 @inlined

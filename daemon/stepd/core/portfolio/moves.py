@@ -15,7 +15,7 @@ import numpy as np
 from stepd.core.compiled import inlined, inner
 from stepd.core.placement.rng import Rng, below, uniform
 from stepd.core.prepared import Tables
-from stepd.core.problem import Float, Index
+from stepd.core.problem import Float, Index, Int
 
 DRAWN = 3
 """Arms beside the levels, in this order: stretches, paths, two devices exchanged."""
@@ -24,6 +24,10 @@ ON_THE_WAY = 0.5
 EXCHANGES = 0.25
 ONE_HOME = 0.3
 """Share of moves that move only the part of a unit that is on one device."""
+CROWDED = 0.5
+"""Where memory does not suffice: share of sets chosen from a device that lacks it, and of moves to the device with most left."""
+LOOKS = 16
+"""Ops that are drawn in search of one on a device that lacks memory."""
 
 
 class Units(NamedTuple):
@@ -50,6 +54,8 @@ class Sight(NamedTuple):
     critical: Index  # [n] ops that the end waited for, the first `size[0]` of them
     size: Index  # [1]
     busy: Float  # [d] seconds
+    room: Int  # [d] bytes left at the device's peak, negative where they do not suffice; zeros where memory is not looked at
+    short: Index  # [1] how many devices lack memory
 
 
 @inlined
@@ -59,15 +65,32 @@ def arms_of(units: Units) -> int:
 
 
 @inlined
-def _some_op(tables: Tables, sight: Sight, rng: Rng) -> int:
+def _crowding_op(sight: Sight, placement: Index, rng: Rng) -> int:
+    """Now and then, where memory does not suffice: an op on a device that lacks it; else -1."""
+    if sight.short[0] > 0 and uniform(rng) < CROWDED:
+        for _ in range(LOOKS):
+            op = below(rng, len(placement))
+            if sight.room[placement[op]] < 0:
+                return op
+    return -1
+
+
+@inlined
+def _some_op(tables: Tables, sight: Sight, placement: Index, rng: Rng) -> int:
+    op = _crowding_op(sight, placement, rng)
+    if op >= 0:
+        return op
     if sight.size[0] > 0 and uniform(rng) < ON_THE_WAY:
         return int(sight.critical[below(rng, sight.size[0])])
     return below(rng, len(tables.group))
 
 
 @inlined
-def _unit(tables: Tables, units: Units, sight: Sight, level: int, rng: Rng) -> int:
-    """A unit of the level: that of an op that the end waited for, or any."""
+def _unit(tables: Tables, units: Units, sight: Sight, placement: Index, level: int, rng: Rng) -> int:
+    """A unit of the level: that of an op that lacks memory or that the end waited for, or any."""
+    op = _crowding_op(sight, placement, rng)
+    if op >= 0:
+        return int(units.group_unit[tables.group[op] * (len(units.level_pointer) - 1) + level])
     if sight.size[0] > 0 and uniform(rng) < ON_THE_WAY:
         group = tables.group[sight.critical[below(rng, sight.size[0])]]
         return int(units.group_unit[group * (len(units.level_pointer) - 1) + level])
@@ -77,7 +100,9 @@ def _unit(tables: Tables, units: Units, sight: Sight, level: int, rng: Rng) -> i
 
 @inner
 def _some_device(tables: Tables, sight: Sight, placement: Index, op: int, rng: Rng) -> int:
-    """A device for a set that holds `op`: that of a neighbour, the least busy one, or any."""
+    """A device for a set that holds `op`: the one with most memory left, that of a neighbour, the least busy one, or any."""
+    if sight.short[0] > 0 and uniform(rng) < CROWDED:
+        return int(np.argmax(sight.room))
     kind = uniform(rng)
     if kind < 0.5:
         ins = tables.input_pointer[op + 1] - tables.input_pointer[op]
@@ -147,7 +172,7 @@ def move(tables: Tables, units: Units, allowed: Float, sight: Sight, placement: 
         return _move_path(tables, allowed, sight, placement, rng, changes)
     if arm == levels + 2:
         return _exchange_devices(tables, allowed, placement, rng, changes)
-    unit = _unit(tables, units, sight, arm, rng)
+    unit = _unit(tables, units, sight, placement, arm, rng)
     op = _member(tables, units, unit, rng)
     home = placement[op]
     if uniform(rng) < EXCHANGES:
@@ -167,7 +192,7 @@ def move(tables: Tables, units: Units, allowed: Float, sight: Sight, placement: 
 def _move_stretch(tables: Tables, units: Units, allowed: Float, sight: Sight, placement: Index, rng: Rng, changes: Changes) -> int:
     """Of a stretch of the topological order, of any length, what shares the device of an op in it."""
     n = len(placement)
-    op = _some_op(tables, sight, rng)
+    op = _some_op(tables, sight, placement, rng)
     length = int(2.0 * (n / 4.0 + 1.0) ** uniform(rng))
     first = max(0, units.position[op] - below(rng, length))
     home, device = placement[op], _some_device(tables, sight, placement, op, rng)
@@ -182,7 +207,7 @@ def _move_stretch(tables: Tables, units: Units, allowed: Float, sight: Sight, pl
 @inner
 def _move_path(tables: Tables, allowed: Float, sight: Sight, placement: Index, rng: Rng, changes: Changes) -> int:
     """An op and those that follow along its largest output on the same device, some way."""
-    op = _some_op(tables, sight, rng)
+    op = _some_op(tables, sight, placement, rng)
     home, device = placement[op], _some_device(tables, sight, placement, op, rng)
     left = int(2.0 * 64.0 ** uniform(rng))
     changed = 0
@@ -218,9 +243,11 @@ def _exchange_devices(tables: Tables, allowed: Float, placement: Index, rng: Rng
 
 
 @inner
-def shift(tables: Tables, units: Units, sight: Sight, bias: Float, most: float, rng: Rng, changes: Changes) -> int:
+def shift(
+    tables: Tables, units: Units, sight: Sight, placement: Index, bias: Float, most: float, rng: Rng, changes: Changes
+) -> int:
     """Bring all ops of a unit forward or back in the order by the same seconds, `most` at most; returns how many ops."""
-    unit = _unit(tables, units, sight, below(rng, len(units.level_pointer) - 1), rng)
+    unit = _unit(tables, units, sight, placement, below(rng, len(units.level_pointer) - 1), rng)
     by = most * uniform(rng) ** 3 * (1.0 if uniform(rng) < 0.5 else -1.0)
     changed = 0
     for k in range(units.unit_pointer[unit], units.unit_pointer[unit + 1]):
