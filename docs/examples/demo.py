@@ -226,11 +226,10 @@ def main() -> None:
         ending = (*stepd, hand, *plain[1:])
         for job in ending:  # all at once: TensorFlow closes a session with a tf.data iterator only after up to a minute
             job.interrupt()
-        for job in ending:
-            job.finish()
-        plain[0].run_until(max(len(job.losses()) for job in stepd))  # what the others are compared with
+        plain[0].run_until(max(job.step for job in stepd) + 2 * TURN)  # meanwhile: what the others are compared with
         plain[0].interrupt()
-        plain[0].finish()
+        for job in (*ending, plain[0]):
+            job.finish()
         trials = []
         for way in ("in-session", "restart"):
             console.print(f"[bold]stepd-{way}[/bold]")
