@@ -38,8 +38,8 @@ BIN = Path(sys.executable).parent
 WARM_UP = 20  # steps that build executors and fill caches
 TURN = 20  # steps
 COMPARED = 60  # steps of each job, by turns
-ROUNDS = 2  # of planning, until a job counts as settled
-TRIAL = 100  # steps beyond its limit that a job may take to end a trial, which is not to fall into the turns
+ROUNDS = {"in-session": 2, "restart": 1}  # of planning, until a job counts as settled: the first job has taught the second one
+TRIAL = 40.0  # seconds beyond its limit that a job may take to end a trial, which is not to fall into the turns
 ENDLESS = 1_000_000  # steps: the jobs are told when to end
 console = Console(highlight=False)
 
@@ -110,10 +110,10 @@ def decisions(path: Path, name: str) -> list[dict]:
     return [event for event in events if event["event"] == "session" and event["job"] == job]
 
 
-def settled(made: list[dict]) -> bool:
-    """Has the daemon been through its rounds of planning for a job, and judged what came of them?"""
+def settled(made: list[dict], least: int) -> bool:
+    """Has the daemon been through `least` rounds of planning for a job, and judged what came of them?"""
     rounds = sum(event["phase"] == "PLANNING" or event["note"].startswith("costs did not change") for event in made)
-    return rounds >= ROUNDS and made[-1]["phase"] in ("COMMITTED", "WATCHING", "ROLLED_BACK")
+    return rounds >= least and made[-1]["phase"] in ("COMMITTED", "WATCHING", "ROLLED_BACK")
 
 
 def on_trial(made: list[dict]) -> bool:
@@ -127,7 +127,7 @@ def pin(job: Job, core: int) -> None:
         os.sched_setaffinity(int(thread.name), {core})
 
 
-def compared(out: Path, cores: list[int], most: int, processes: contextlib.ExitStack) -> tuple[list[Job], Job, list[Job], Path]:
+def compared(out: Path, cores: list[int], most: float, processes: contextlib.ExitStack) -> tuple[list[Job], Job, list[Job], Path]:
     """Start every job and let it run alone until it has settled: (plain ones, the one placed by hand, those under stepd, their
     daemon's socket). The first plain job runs as many steps as those under stepd: its losses are what theirs must be."""
 
@@ -141,11 +141,12 @@ def compared(out: Path, cores: list[int], most: int, processes: contextlib.ExitS
         prefix = (str(BIN / "stepd-run"), "--socket", str(path), "--name", way, "--local-devices", "2", "--")
         job = start(out, f"stepd-{way}", options=[], others=[process], prefix=prefix, environ={"STEPD_WAY": way})
         processes.callback(job.end)
-        console.print(f"[bold]{job.name}[/bold]: alone until its strategy has settled, at most {most} steps")
-        for steps in range(TURN, most + TRIAL + 1, TURN):
-            job.run_until(steps)
+        console.print(f"[bold]{job.name}[/bold]: alone until its strategy has settled, at most {most:.0f} s")
+        began = time.monotonic()
+        while (seconds := time.monotonic() - began) < most + TRIAL:
+            job.run_until(job.step + TURN)
             made = decisions(out, way)
-            if settled(made) or (steps >= most and not on_trial(made)):
+            if settled(made, ROUNDS[way]) or (seconds >= most and not on_trial(made)):
                 break
         process.send_signal(signal.SIGCONT)
         stepctl(path, "pause", way)
@@ -207,7 +208,7 @@ def show(summary: dict[str, float | int]) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, default=Path("build/demo"))
-    parser.add_argument("--most", type=int, default=540, help="steps that a job under stepd may take to settle")
+    parser.add_argument("--most", type=float, default=75.0, help="seconds that a job under stepd may take to settle")
     options = parser.parse_args()
     cores = sorted(os.sched_getaffinity(0))[:2]
     if len(cores) < 2:

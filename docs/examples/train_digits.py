@@ -86,7 +86,7 @@ def batches(batch_size):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--steps", type=int, default=100)
-    parser.add_argument("--batch", type=int, default=32)
+    parser.add_argument("--batch", type=int, default=16)
     parser.add_argument("--target", default="", help="a TensorFlow server to run on")
     parser.add_argument("--devices", default="", help="two devices, by hand: A,B")
     parser.add_argument("--out", type=pathlib.Path, help="write losses and step times here, as JSON")

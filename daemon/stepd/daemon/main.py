@@ -18,7 +18,7 @@ import typer
 from stepd.core.errors import PlannerError, StepdError
 from stepd.daemon.config import Configuration, load
 from stepd.daemon.errors import ConfigError
-from stepd.kernels import cache
+from stepd.kernels import cache, cores
 
 app = typer.Typer(
     help="The stepd daemon: learns what training steps cost and proposes where ops should run.",
@@ -106,7 +106,7 @@ def warm_up(config: ConfigFile = None, sets: Setting = None) -> None:
     cache.use(_load(config, sets).settings.cache_dir / "kernels")
     from stepd.daemon.warm_up import warm_up as run  # after the environment: numba reads it when it is imported
 
-    for name, seconds, skipped in run():
+    for name, seconds, skipped in run(cores.usable()):
         typer.echo(f"{name}: {skipped or f'{seconds:.1f} s'}")
 
 

@@ -1,12 +1,15 @@
 """Compile the planners' kernels before they are needed: `stepd warm-up`, at installation or when an image is built.
 
-Runs in this process, which ends afterwards; kernels land where planner processes will look for them.
+In processes of their own when there are cores for them; kernels land where planner processes will look for them.
 """
 
 from __future__ import annotations
 
+import multiprocessing
 import time
 from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from concurrent.futures.process import BrokenProcessPool
 
 import numpy as np
 
@@ -36,15 +39,38 @@ def tiny_problem() -> Problem:
     )
 
 
-def warm_up() -> Iterator[tuple[str, float, str]]:
-    """Plan a tiny problem with every algorithm: (name, seconds, why it was passed over)."""
-    for name in registry.names():
-        started = time.monotonic()
-        skipped = ""
+SEARCH = "search"  # of the portfolio: the kernels that no algorithm shares
+FIRST = (SEARCH, "etf", "fastt-dpos", "m-sct", "celeritas")
+"""What compiles longest and has least in common, begun side by side so that cores do not compile the same kernels."""
+
+Compiled = tuple[str, float, str]  # (name, seconds, why it was passed over)
+
+
+def warm_up(processes: int = 1) -> Iterator[Compiled]:
+    """Plan a tiny problem with every algorithm, in so many processes at once (1: in this one)."""
+    names = [*FIRST, *(name for name in registry.names() if name not in FIRST and name != "portfolio")]
+    if processes > 1:
+        done = set()
         try:
-            if name == "portfolio":
-                portfolio.warm_up()  # under a budget it would leave out what it has no time to compile
+            with ProcessPoolExecutor(processes, multiprocessing.get_context("spawn")) as pool:
+                for future in as_completed([pool.submit(compile_kernels, name) for name in names]):
+                    done.add(future.result()[0])
+                    yield future.result()
+        except BrokenProcessPool:  # one of them was killed, say for its memory: the others' share is done one by one
+            pass
+        names = [name for name in names if name not in done]
+    yield from map(compile_kernels, [*names, "portfolio"])  # which runs most of the others, so that little is left
+
+
+def compile_kernels(name: str) -> Compiled:
+    """Compile what the algorithm `name`, or the portfolio's search, needs; what is in the cache is loaded."""
+    started = time.monotonic()
+    skipped = ""
+    try:
+        if name == SEARCH:
+            portfolio.warm_up()  # under a budget it would leave out what it has no time to compile
+        else:
             registry.plan(name, tiny_problem(), registry.PlanOptions(budget_seconds=1.0, clock=time.monotonic, max_work=100))
-        except PlannerError as error:
-            skipped = str(error)
-        yield name, time.monotonic() - started, skipped
+    except PlannerError as error:
+        skipped = str(error)
+    return name, time.monotonic() - started, skipped
