@@ -71,6 +71,25 @@ def test_what_the_runtime_fused_shares_its_consumers_device() -> None:
     assert group["w"] == group["w/read"] != group["right"]
 
 
+def test_what_the_runtime_took_out_hands_on_what_it_was_given() -> None:
+    """A tuple of gradients is made of Identity ops, which Grappler removes; a cut behind one sends the gradient all the same."""
+    chain = (
+        Node("back", "Identity", ("left",)),
+        Node("flat", "Reshape", ("back", "x")),
+        Node("a", "MatMul", ("flat",)),
+        Node("b", "MatMul", ("flat",)),
+        Node("c", "MatMul", ("back",)),
+        Node("sum", "AddN", ("a", "b", "c")),
+    )
+    problem = assemble(situation(nodes=(*NODES, *chain), outputs=("sum",))).problem
+    sizes = {
+        (problem.op_names[src], problem.op_names[dst]): size
+        for src, dst, size in zip(problem.edge_src.tolist(), problem.edge_dst.tolist(), problem.edge_bytes.tolist(), strict=True)
+    }
+    assert sizes["flat", "a"] == sizes["flat", "b"] == sizes["back", "c"] == sizes["left", "back"] == 1000
+    assert sizes["a", "sum"] == 0  # not known, and not handed on
+
+
 def test_pinned_ops_and_their_groups_stay_where_they_are() -> None:
     problem = assemble(situation(pinned={"w": "session handle"})).problem
     for name in ("w", "w/read"):

@@ -22,6 +22,8 @@ from stepd.core.problem import Device, Float, Index, Problem, SplitChoice
 from stepd.core.session_links import SessionDevice, link_costs, links
 
 Flags = npt.NDArray[np.bool_]
+FORWARDING = frozenset(("Identity", "StopGradient", "PreventGradient", "Reshape", "ExpandDims", "Squeeze", "EnsureShape"))
+"""Ops whose only output has the bytes of their first input."""
 UNLIMITED = 1 << 46
 """Stands for a device whose memory is not known (64 TiB)."""
 
@@ -243,6 +245,7 @@ def _costs(graph: OpGraph, models: CostModels, seconds: Float) -> GraphCosts:
         if name in index:
             outputs[index[name], int(slot)] = size
             temp[index[name]] += size
+    outputs |= _forwarded(graph, outputs)
     for name, size in models.temporary.at_batch(models.batch).items():
         if name in index:
             temp[index[name]] += size
@@ -251,3 +254,21 @@ def _costs(graph: OpGraph, models: CostModels, seconds: Float) -> GraphCosts:
         if name in index:
             resident[index[name]] = max(int(resident[index[name]]), size)
     return GraphCosts(seconds, resident, temp, outputs)
+
+
+def _forwarded(graph: OpGraph, outputs: Mapping[tuple[int, int], int]) -> dict[tuple[int, int], int]:
+    """Sizes of what ops hand on that no trace shows, since the runtime took them out of the graph: the tensor crosses all the same
+    where a strategy puts such an op and its reader on different devices.
+    """
+    first: dict[int, tuple[int, int]] = {}
+    edges = zip(graph.edge_dst.tolist(), graph.edge_src.tolist(), graph.edge_output.tolist(), strict=True)
+    for op, source, output in edges:  # inputs of an op are in their order
+        if output >= 0 and graph.types[op] in FORWARDING and (op, 0) not in outputs:
+            first.setdefault(op, (source, output))
+    found = {}
+    for op, read in first.items():
+        while read[0] in first:  # a chain of them; the graph has no cycle
+            read = first[read[0]]
+        if read in outputs:
+            found[op, 0] = outputs[read]
+    return found

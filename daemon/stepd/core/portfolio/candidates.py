@@ -79,6 +79,18 @@ def expert_placements(prepared: Prepared, labelling: Labelling) -> Iterator[tupl
             yield f"{labelling.kind}: by load over {along}", _placed(prepared, label, devices[_spread(cost, share)])
 
 
+def by_load(prepared: Prepared, clusters: Index) -> Index:
+    """Clusters int32 [g], numbered from 0, over all devices that can run most of the work, each its share. int32 [g]."""
+    work = prepared.group_seconds.min(axis=1)
+    runs = np.isfinite(prepared.group_seconds).T @ work
+    devices = np.flatnonzero(2.0 * runs >= work.sum()).astype(np.int32)
+    if len(devices) == 0:
+        return allowed_near(prepared, np.full(prepared.n_groups, -1, dtype=np.int32))
+    speeds = device_speeds(prepared)[devices]
+    cost = _sums(clusters, work, int(clusters.max()) + 1)
+    return _placed(prepared, clusters, devices[_spread(cost, speeds / speeds.sum())])
+
+
 def neighbours(prepared: Prepared, first: int) -> Index:
     """The devices, each next to the one that it is reached fastest from, both ways, with an output of mean size. int32 [d]."""
     tables = prepared.tables

@@ -22,7 +22,7 @@ from stepd.core.compiled import at_hand, compilations
 from stepd.core.errors import PlannerError, ProblemError, StrategyError
 from stepd.core.placement import registry
 from stepd.core.placement.registry import PlanOptions, stopped_clock
-from stepd.core.portfolio import candidates
+from stepd.core.portfolio import candidates, coarse_start
 from stepd.core.portfolio.compiling import Compiling, Kernels, seconds_for_simulator, tiny_problem
 from stepd.core.portfolio.labels import Labelling, labellings
 from stepd.core.portfolio.local_search import LocalSearch
@@ -109,6 +109,7 @@ class _Search:
         yield from self._better()
         labels = labellings(self.problem)
         yield from self._structure(labels)
+        yield from self._clusters(labels)
         names = tuple(self.options.parameter("algorithms", registry.names()))
         plain = replace(self.options, report=None, run_all=map, parameters={})
         yield from self._algorithms(first_look(names, plain), until=0.3)
@@ -179,6 +180,21 @@ class _Search:
                 return
             self.pool.try_all(self.pool.from_groups(*item) for item in turn if item is not None)
             yield from self._better()
+
+    def _clusters(self, labels: list[Labelling]) -> Iterator[Strategy]:
+        """A few large clusters, annealed."""
+        if not self.compiling.affords(Kernels.SEARCH, self.used()):
+            return
+        chains = list(coarse_start.starts(self.pool, labels))
+        for k in range(0, len(chains), BATCH):
+            if self.used() > 0.25:
+                return
+            for entry in self.options.run_all(self._annealed, chains[k : k + BATCH]):
+                self.pool.add(entry)
+            yield from self._better()
+
+    def _annealed(self, start: coarse_start.Start) -> Entry:
+        return coarse_start.anneal_clusters(self.pool, start, self.options.seed)
 
     def _algorithms(self, runs: list[Run], until: float, local: LocalSearch | None = None) -> Iterator[Strategy]:
         """Candidates of `runs` until that share of the budget is gone; with `local`, as much search in between."""

@@ -106,6 +106,12 @@ class Pool:
             tried += [self._entry(candidate, self.empty, weight, 1.5 * near) for weight in WEIGHTS[1:]]
         return min(tried, key=lambda entry: entry.point.cost)
 
+    def by_ranks(self, candidate: Candidate) -> Entry:
+        """The candidate simulated to its end, in the order that is given, else by the upward ranks of its placement."""
+        if self.order is not None:
+            return self._own_order(Candidate(candidate.origin, candidate.placement, self.order), np.inf)
+        return self._entry(candidate, self.empty, WEIGHTS[0], np.inf)
+
     def _own_order(self, candidate: Candidate, limit: float) -> Entry:
         """Priorities as keys in seconds, so that the search can shift them."""
         assert candidate.priority is not None
