@@ -136,3 +136,29 @@ def program_remote_call(record):
     with tf.Session() as sess:
         for k in range(9):
             record.value(f"{k}", sess.run([y, chosen, loop], {x: [k, 1.0], index: k % 3}))
+
+
+def program_drawing(record):
+    """Functions that run as one keep random streams of their own for every step that calls them; some are named like ops."""
+    x = tf.placeholder(tf.float32, [2])
+
+    @function.Defun(tf.float32, noinline=True, func_name="StackedNoise")
+    def kept(v):
+        return v + tf.random_uniform([2], seed=3)
+
+    @function.Defun(tf.float32)
+    def inlined(v):
+        return v * tf.random_normal([2], seed=4)
+
+    noisy = functional_ops.If(
+        x[0] > 1.0,
+        [x],
+        function.Defun(tf.float32, func_name="more")(lambda v: v + tf.random_uniform([2], seed=5)),
+        function.Defun(tf.float32, func_name="less")(lambda v: v - 1.0),
+    )
+    steps = [kept(x), inlined(x), noisy[0], tf.exp(kept(x)) + tf.square(x)]
+    with tf.Session() as sess:
+        for k in range(5):
+            fed = {x: [k, 0.5]}
+            record.value(f"each {k}", [sess.run(step, fed) for step in steps])
+            record.value(f"together {k}", sess.run(steps, fed))

@@ -16,12 +16,14 @@ import os
 import sys
 import threading
 import uuid
+from collections import Counter
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent))
 
 import numpy as np
 import tensorflow.compat.v1 as tf
+import words
 from recorder import Record
 
 
@@ -36,11 +38,14 @@ def run_one(name: str, folder: str, seconds: float) -> None:
     np.random.seed(7)
     numbers = itertools.count(1)
     uuid.uuid4 = lambda: uuid.UUID(int=next(numbers))  # some resources are named by it
-    record = Record(name)
+    record, said = Record(name), Counter[str]()
+    program = getattr(importlib.import_module(family), "program_" + case)
     try:
-        getattr(importlib.import_module(family), "program_" + case)(record)
+        with words.listening(said):
+            program(record)
     except Exception as error:
         record.note_error("the program ended with", error)
+    record.notes.append(["what Python said", words.steady(said, str(place))])
     record.save(folder)
     done.set()
     gc.collect()

@@ -9,6 +9,7 @@ from stepd.hook.engine.graphview import GraphView
 
 tf = pytest.importorskip("tensorflow.compat.v1")
 from tensorflow.python.compiler.xla import jit  # noqa: E402
+from tensorflow.python.framework import function  # noqa: E402
 
 
 @pytest.mark.parametrize("use_resource", [True, False])
@@ -27,3 +28,22 @@ def test_what_xla_compiles_together_stays_together(use_resource: bool) -> None:
     assert {"w", "product", "inside", "handed", "given"} <= pinned.keys()
     assert "XLA" in pinned["inside"]
     assert not {"free", "outside", "sum"} & pinned.keys()
+
+
+@pytest.mark.parametrize(("noinline", "seed", "apart"), [(True, 3, True), (False, 3, False), (True, None, False)])
+def test_a_function_that_runs_as_one_and_draws_keeps_every_step_where_it_is(noinline: bool, seed: int | None, apart: bool) -> None:
+    with tf.Graph().as_default() as graph:
+
+        @function.Defun(tf.float32, noinline=noinline, func_name="StackedNoise")
+        def noise(x):  # type: ignore[no-untyped-def]
+            return x + (tf.random_uniform([2], seed=seed) if seed else tf.ones([2]))
+
+        @function.Defun(tf.float32)
+        def outer(x):  # type: ignore[no-untyped-def]
+            return noise(x) * 2.0
+
+        outer(tf.placeholder(tf.float32, [2]))
+        view = GraphView.parse(graph.as_graph_def().SerializeToString(), lambda name: name)
+    assert ("StackedNoise" in classify(view).apart) == apart
+    held = [name for name, why in classify(view).held.items() if "draws" in why]
+    assert bool(held) == (seed is not None)  # whatever the function is named like

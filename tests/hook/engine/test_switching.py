@@ -230,3 +230,25 @@ def test_only_options_with_something_to_watch_end_switches(hooked: Any, two_devi
         for batch in batches(6):
             session.run([loss, step], {x: batch})
         assert not any(outcome.ok and not outcome.rollback for outcome in listener.switches[switches:])
+
+
+def test_a_strategy_is_not_blamed_for_a_device_that_is_not_there(hooked: Any, reply: Any, two_devices: Any) -> None:
+    two_devices.graph_options.place_pruned_graph = True
+    listener = hooked()
+    x = tf.placeholder(tf.float32, [2])
+    moved = tf.tanh(tf.exp(x))
+    with tf.device("/job:localhost/replica:0/task:0/device:CPU:7"):
+        nowhere = tf.square(moved)
+    with tf.Session(config=two_devices) as session:
+        expected = [session.run(moved, {x: [1.0, 2.0]}).tobytes() for _ in range(2)]
+        (engine,) = listener.engines
+        engine.request_switch(LiveStrategy("other", {moved.op.name: engine.devices()[1].name}), Way.IN_SESSION, reply)
+        while engine.strategy_id == "" and not reply.came():
+            threading.Event().wait(0.01)
+        expected.append(session.run(moved, {x: [1.0, 2.0]}).tobytes())
+        assert reply.wait().ok
+        with pytest.raises(tf.errors.InvalidArgumentError, match=r"CPU:7|device:CPU:7"):
+            session.run(nowhere, {x: [1.0, 2.0]})
+        assert listener.failed == [] and engine.strategy_id == "other"
+        expected.append(session.run(moved, {x: [1.0, 2.0]}).tobytes())
+        assert len(set(expected)) == 1 and engine.strategy_id == "other"

@@ -10,9 +10,11 @@ import threading
 from collections.abc import Sequence
 
 from stepd.hook.engine.settings import Chaos
-from stepd.hook.model import LiveStrategy, Order, Way
+from stepd.hook.model import LiveStrategy, Order, SwitchOutcome, Way
 
 _SWITCHES_BETWEEN_COMPACTIONS = 20
+# The least share of the time for a quiet moment; after each switch that was not made the next one has half of it.
+_LEAST_SHARE = 2.0**-8
 
 
 class ChaosMonkey:
@@ -25,6 +27,7 @@ class ChaosMonkey:
         self._runs = 0
         self._made = 0
         self._until_compaction = 0
+        self._share = dict.fromkeys(Way, 1.0)
 
     @property
     def only_restarts(self) -> bool:
@@ -44,6 +47,14 @@ class ChaosMonkey:
 
     def could_not_compact(self) -> None:
         self._until_compaction = _SWITCHES_BETWEEN_COMPACTIONS
+
+    def patience(self, way: Way, seconds: float) -> float:
+        """For how long to wait for a quiet moment. The run that is due may be the very one that those in flight wait for."""
+        return seconds * self._share[way]
+
+    def came_to(self, outcome: SwitchOutcome) -> None:
+        """A switch was made, or was not: then the next one of this way waits for half as long."""
+        self._share[outcome.way] = 1.0 if outcome.ok else max(_LEAST_SHARE, self._share[outcome.way] / 2)
 
     def way(self) -> Way:
         if self._chaos.way == "both":

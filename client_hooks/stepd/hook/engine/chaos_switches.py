@@ -43,11 +43,15 @@ def _outcomes(engine: SessionEngine, chaos: ChaosMonkey, kind: Kind) -> list[Swi
         full = switcher.made >= engine.settings.copies
         if chaos.way() is Way.RESTART or (full and chaos.may_compact()):
             strategy = chaos.strategy(switcher.units(), [])
-            outcomes.append(restarts.restart_now(engine, strategy, [kind], 0.0).outcome)
+            most = chaos.patience(Way.RESTART, engine.settings.gate_seconds)
+            outcomes.append(restarts.restart_now(engine, strategy, [kind], 0.0, once=most).outcome)
+            chaos.came_to(outcomes[0])
             if outcomes[0].ok or chaos.only_restarts:
                 return outcomes
             chaos.could_not_compact()
         kept = [copy.plan.strategy for copy in switcher.kept.values()]
         strategy = chaos.strategy(switcher.units(), kept if full else [])
-        outcomes.append(requests.switch_now(engine, switcher, strategy, [kind]))
+        most = chaos.patience(Way.IN_SESSION, engine.settings.gate_seconds)
+        outcomes.append(requests.switch_now(engine, switcher, strategy, [kind], most))
+        chaos.came_to(outcomes[-1])
     return outcomes

@@ -21,6 +21,7 @@ class Classes:
 
     `pinned`: op -> why it cannot be put elsewhere (held ones included). `groups`: sets of two or more ops that move
     together; every op of a group with a pinned member is pinned. `variables`: sources of variables that may move.
+    `apart`: why no step may run on anything but the program's own ops; "" where steps may.
     """
 
     held: dict[str, str]
@@ -28,6 +29,7 @@ class Classes:
     groups: tuple[tuple[str, ...], ...]
     group_of: dict[str, int]
     variables: frozenset[str]
+    apart: str = ""
 
 
 def classify(view: GraphView, shared_variables: bool = False, tied: Mapping[str, str] | None = None) -> Classes:
@@ -52,7 +54,8 @@ def classify(view: GraphView, shared_variables: bool = False, tied: Mapping[str,
     groups = _groups(view)
     _pin_groups(view, groups, pinned)
     group_of = {name: i for i, group in enumerate(groups) for name in group}
-    return Classes(held, pinned, groups, group_of, frozenset(variables - pinned.keys()))
+    apart = next((why for node in view.nodes.values() if (why := draws_apart(view, node.proto))), "")
+    return Classes(held, pinned, groups, group_of, frozenset(variables - pinned.keys()), apart)
 
 
 def _held(view: GraphView, sources: dict[str, str]) -> dict[str, str]:
@@ -76,13 +79,43 @@ def shared_reason(view: GraphView, node: Node) -> str:
     return _shared_reason(node.proto, view.bodies)
 
 
-def _shared_reason(node: Any, bodies: Callable[[Any], list[Any]]) -> str:
-    op = node.op
-    if op.startswith(rules.PER_RUN_PREFIXES):
+def draws_apart(view: GraphView, node: Any) -> str:
+    """Why a step that calls this function must keep its executors for good; "" when it need not.
+
+    TensorFlow keeps the place in a random stream for the session where the op is in the graph, also when it came there because a
+    function was inlined. A function that runs as one keeps its streams with the executors of each step.
+    """
+    functions = graphview.function_attrs(node.op)
+    if functions == () or (functions and ("Dataset" in node.op or node.op == "OneShotIterator")):  # iterators have their own
         return ""
-    if op in rules.SHARED or op.startswith(rules.SHARED_PREFIXES):
+    bodies = view.bodies(node)
+    apart = _runs_as_one(node) or any(body.attr["_noinline"].b or any(map(_runs_as_one, body.node_def)) for body in bodies)
+    for body in bodies if apart else ():
+        for inner in body.node_def:
+            seeded = any(inner.attr[key].i for key in ("seed", "seed2") if key in inner.attr)
+            if seeded and graphview.op_def(inner.op) is not None and graphview.is_stateful(inner.op):
+                return f"{node.name} calls {body.signature.name}, whose random numbers each step draws from a stream of its own"
+    return ""
+
+
+def _runs_as_one(node: Any) -> bool:
+    """Does this call, if it is one, stay a call in the graph that runs?"""
+    functions, attr = graphview.function_attrs(node.op), node.attr
+    if functions == ():
+        return False
+    if any(key in attr and attr[key].b for key in ("_noinline", "_XlaMustCompile")):
+        return True
+    lowered = "_lower_using_switch_merge" in attr and attr["_lower_using_switch_merge"].b
+    return functions is not None and not lowered and node.op not in rules.INLINED
+
+
+def _shared_reason(node: Any, bodies: Callable[[Any], list[Any]]) -> str:
+    op, named = node.op, graphview.op_def(node.op) is not None  # a function that is called may be named like anything
+    if named and op.startswith(rules.PER_RUN_PREFIXES):
+        return ""
+    if named and (op in rules.SHARED or op.startswith(rules.SHARED_PREFIXES)):
         return f"{op} has one state"
-    if "Dataset" in op and op not in ("MakeIterator", "DatasetToSingleElement"):
+    if named and "Dataset" in op and op not in ("MakeIterator", "DatasetToSingleElement"):
         return ""
     called = bodies(node)
     for body in called:

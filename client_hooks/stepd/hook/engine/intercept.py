@@ -237,14 +237,18 @@ def session_run(raw: Any, options: Any, feeds: Any, fetches: Any, targets: Any, 
     try:
         return engine.run(options, feeds, fetches, targets, metadata)
     except BaseException as e:
-        if not engine.routing.undo(e):
+        undone = engine.routing.undo(e)
+        if undone is None or not undone.again:
             _own_error(engine, e)
             raise
     try:
-        return engine.run(options, feeds, fetches, targets, metadata)
+        result = engine.run(options, feeds, fetches, targets, metadata)
     except BaseException as e:
+        engine.routing.acquit(undone, e)
         _own_error(engine, e)
         raise
+    engine.routing.blame(undone)
+    return result
 
 
 def _answered(plainly: Callable[..., Any], engines: Callable[[SessionEngine], Callable[..., Any]]) -> Callable[..., Any]:

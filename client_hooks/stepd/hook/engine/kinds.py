@@ -39,7 +39,7 @@ class Kind:
     """
 
     __slots__ = (
-        "epoch", "feeds", "fetches", "first_seconds", "in_parts", "least", "ran_on", "route",
+        "_guessed", "epoch", "feeds", "fetches", "first_seconds", "in_parts", "least", "ran_on", "route",
         "runs", "seconds", "step", "sums_shown", "targets", "waited",
     )  # fmt: skip
 
@@ -57,6 +57,7 @@ class Kind:
         self.seconds = 0.0  # of the last run
         self.first_seconds = 0.0  # of the first one, which built the executors
         self.least = math.inf  # of all runs
+        self._guessed = False  # is the least a guess, because a switch held all runs so far back?
 
     def ops(self) -> set[str]:
         """Names of the ops that it feeds, fetches or runs."""
@@ -64,14 +65,16 @@ class Kind:
 
     def ran(self, seconds: float, held: float) -> None:
         """A run took `seconds`; switches held runs back for `held` seconds meanwhile, or had begun to before it came: how much of
-        either the run felt is not known, so that it says nothing of how short a run can be.
+        either the run felt is not known, so that it says nothing of how short a run can be. Of a first one no more is taken than is
+        certain: it may have waited in a queue for all that time.
         """
         self.runs += 1
         self.seconds = seconds
         if self.runs == 1:
             self.first_seconds = seconds
-        if held <= 0.0 or self.runs == 1:
-            self.least = min(self.least, seconds)
+            self.least, self._guessed = max(0.0, seconds - held), held > 0.0
+        elif held <= 0.0:
+            self.least, self._guessed = seconds if self._guessed else min(self.least, seconds), False
 
 
 def step_kind(feeds: list[str], fetches: list[str], targets: list[str]) -> StepKind:

@@ -145,12 +145,17 @@ def _put_in_force(engine: SessionEngine, copy: Copy | None, strategy_id: str) ->
         pause *= 2
 
 
-def switch_now(engine: SessionEngine, switcher: Switcher, strategy: LiveStrategy | None, kinds: Sequence[Kind]) -> SwitchOutcome:
-    """Switch on the calling thread, at once or not at all; None: the user's own nodes. The engine's lock is held."""
+def switch_now(
+    engine: SessionEngine, switcher: Switcher, strategy: LiveStrategy | None, kinds: Sequence[Kind], once: float = 0.0
+) -> SwitchOutcome:
+    """Switch on the calling thread, at once or not at all; None: the user's own nodes. The engine's lock is held.
+
+    `once`: for how many seconds to wait for a quiet moment at most; 0: the setting.
+    """
     id_ = strategy.id if strategy else ""
     try:
         copy = switcher.prepare(engine.raw, strategy, kinds) if strategy else None
-        waited = switcher.switch(engine.raw, copy, engine.gate, engine.settings.gate_seconds)
+        waited = switcher.switch(engine.raw, copy, engine.gate, once or engine.settings.gate_seconds)
         engine.in_force(id_)
     except Exception as e:  # the program's own run follows on this thread, and must find the session as it was
         if isinstance(e, NotQuietError):

@@ -42,12 +42,17 @@ class Restarted:
 
 
 def restart_now(
-    engine: SessionEngine, strategy: LiveStrategy | None, kinds: Sequence[Kind], seconds: float, spare: Sequence[Kind] = ()
+    engine: SessionEngine,
+    strategy: LiveStrategy | None,
+    kinds: Sequence[Kind],
+    seconds: float,
+    spare: Sequence[Kind] = (),
+    once: float = 0.0,
 ) -> Restarted:
     """Restart with `strategy` (None: the program's own placement) in force, prepared for `kinds`.
 
-    `seconds`: for how long to try for a quiet moment; 0: once. `spare`: kinds to prepare for the program's own placement as well,
-    so that going back costs a normal step.
+    `seconds`: for how long to try for a quiet moment; 0: once, for `once` seconds at most (0: the setting). `spare`: kinds to
+    prepare for the program's own placement as well, so that going back costs a normal step.
     """
     id_, rollback = (strategy.id if strategy else ""), strategy is None
     began = time.monotonic()
@@ -59,7 +64,7 @@ def restart_now(
             if seconds:
                 engine.calm()
             successor.connect()
-            waited = _in_a_quiet_moment(engine, successor, seconds)
+            waited = _in_a_quiet_moment(successor, seconds, once or engine.settings.gate_seconds)
             copy = successor.switcher.live
             refused = copy.plan.refused if copy else ()
             prepared = time.monotonic() - began - waited
@@ -86,13 +91,13 @@ def obstacle(engine: SessionEngine) -> str:
         return engine.restart_obstacle(inventory(engine.switcher().view(), engine.kinds.history()).obstacles)
 
 
-def _in_a_quiet_moment(engine: SessionEngine, successor: _Successor, seconds: float) -> float:
-    """Try until nothing runs, for short moments; returns for how long runs were held back at last."""
+def _in_a_quiet_moment(successor: _Successor, seconds: float, most: float) -> float:
+    """Try until nothing runs, for short moments of `most` seconds at most; returns for how long runs were held back at last."""
     deadline, pause = time.monotonic() + seconds, 0.05
     while True:
         left = max(0.0, deadline - time.monotonic())
         try:
-            return successor.take_over(left or engine.settings.gate_seconds)
+            return successor.take_over(left or most)
         except NotQuietError:
             if left <= pause:
                 raise

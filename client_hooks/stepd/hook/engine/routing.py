@@ -8,7 +8,7 @@ from __future__ import annotations
 import functools
 import os
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tensorflow.core.protobuf import config_pb2
 
@@ -22,7 +22,7 @@ from stepd.hook.engine.mirror import Mirror
 from stepd.hook.engine.shield import unbroken
 from stepd.hook.engine.switcher import Switcher, SwitchRefusedError
 from stepd.hook.log import logger as log
-from stepd.hook.model import SwitchOutcome
+from stepd.hook.model import LiveStrategy, SwitchOutcome
 from stepd.hook.order.native import library, provider
 from stepd.hook.order.planning import Ordering, pools
 
@@ -36,6 +36,14 @@ _BEFORE_EXECUTION = (
     "Cannot colocate",
     "Could not satisfy explicit device",
 )
+
+
+class Undone(NamedTuple):
+    """A strategy that a run's error sent home. `again`: nothing of the run had run, so that it may run again."""
+
+    strategy: LiveStrategy
+    why: str
+    again: bool
 
 
 class Routing:
@@ -150,20 +158,30 @@ class Routing:
         if failed:
             engine.told.tell("strategy_failed", failed, f"the session could not go on with it: {why}")
 
-    def undo(self, error: BaseException) -> bool:
-        """A run raised: if that is the strategy's doing, go back. True when nothing of it had run, so that it may run again."""
+    def undo(self, error: BaseException) -> Undone | None:
+        """A run raised: if that may be the strategy's doing, go back; None where it is not, or where that was not possible."""
         engine = self._engine
-        if not engine.strategy_id:
-            return False
-        text = str(getattr(error, "message", ""))
-        before = any(sign in text for sign in _BEFORE_EXECUTION)
+        live = self._switcher.live if self._switcher is not None else None
+        if not engine.strategy_id or live is None:
+            return None
+        before = _never_ran(error)
         if not before and type(error).__name__ != "ResourceExhaustedError":
-            return False
-        failed = engine.strategy_id
-        outcome = self._go_home()
-        if outcome.ok:
-            engine.told.tell("strategy_failed", failed, text.partition("\n")[0])
-        return before and outcome.ok
+            return None
+        undone = Undone(live.plan.strategy, str(getattr(error, "message", "")).partition("\n")[0], before)
+        if not self._put(None).ok:
+            return None
+        if not before:
+            self.blame(undone)
+        return undone
+
+    def blame(self, undone: Undone) -> None:
+        """The program's own placement does what the strategy could not."""
+        self._engine.told.tell("strategy_failed", undone.strategy.id, undone.why)
+
+    def acquit(self, undone: Undone, error: BaseException) -> None:
+        """The run raised on the program's own placement, too: where that is why, the strategy goes on."""
+        if not _never_ran(error) or not self._put(undone.strategy).ok:
+            self.blame(undone)
 
     def mind_debugger(self, options: Any) -> None:
         """Where RunOptions have TensorFlow's debugger watch ops by their names only the program's own run from now on.
@@ -176,15 +194,17 @@ class Routing:
             return
         engine.debugged = True
         failed = engine.strategy_id
-        if self._switcher is not None and self._switcher.live is not None and self._go_home().ok and failed:
+        if self._switcher is not None and self._switcher.live is not None and self._put(None).ok and failed:
             engine.told.tell("strategy_failed", failed, "the program began to debug the session")
 
-    def _go_home(self) -> SwitchOutcome:
-        def go_back() -> SwitchOutcome:
-            with self._engine.lock:
-                return requests.switch_now(self._engine, self.switcher(), None, [])
+    def _put(self, strategy: LiveStrategy | None) -> SwitchOutcome:
+        """Put `strategy` in force; None: the program's own placement."""
 
-        return unbroken(go_back)
+        def put() -> SwitchOutcome:
+            with self._engine.lock:
+                return requests.switch_now(self._engine, self.switcher(), strategy, [])
+
+        return unbroken(put)
 
     def repair(self, error: BaseException) -> None:
         """Have an error, on its way to the program, say of containers what it would say plainly."""
@@ -218,3 +238,8 @@ class Routing:
         if self._switcher is not None and concerns(mirror, kind):
             last = self._switcher.last_names(kind)
         return [last.get(name) or self.name_here(name, kind) for name in fetches]
+
+
+def _never_ran(error: BaseException) -> bool:
+    """Could TensorFlow not even build the executors?"""
+    return any(sign in str(getattr(error, "message", "")) for sign in _BEFORE_EXECUTION)

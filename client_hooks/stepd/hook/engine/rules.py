@@ -36,6 +36,9 @@ WITHOUT_MEMORY = frozenset({
     "LoadAndRemapMatrix", "GenerateVocabRemapping", "RunHandlerWithoutState",
 })  # fmt: skip
 
+# Calls of functions that are inlined before they run.
+INLINED = frozenset({"PartitionedCall", "StatefulPartitionedCall"})
+
 # Not stateful, but tied to where they are.
 UNMOVED = frozenset({"_Arg", "_Retval", "HostConst", "_HostCast", "PlaceholderWithDefault"})
 

@@ -164,8 +164,8 @@ class SessionEngine:
         options: Any = None,
     ) -> Any:
         """Run `call` with the kind's route, as one run in flight that the observer hears of."""
-        begin = _clock()
         switched = self.chaos is not None and chaos_switches.switch(self, self.chaos, kind)
+        begin = _clock()
         held = self.gate.held
         route = self.routing.enter(kind)
         strategy, error = self.strategy_id, ""
@@ -285,7 +285,10 @@ class SessionEngine:
         """Why the session keeps to the program's own ops, whatever is asked; "" where it need not."""
         if self.debugged:
             return "the program debugs the session, by the names of its ops"
-        return session_config.counted(self.session_options[1])
+        if counted := session_config.counted(self.session_options[1]):
+            return counted
+        with self.lock:
+            return "" if self.closed else self.switcher().classes().apart
 
     def has_graph(self) -> bool:
         """Has the session all that the program's graph has, and anything?"""

@@ -155,6 +155,7 @@ class Switcher:
 
     def _copy(self, strategy: LiveStrategy, kinds: Collection[Kind]) -> Copy:
         """The copy that was made for this strategy before, while it fits the graph; else a new one."""
+        self._check_apart()
         self.learn(kinds)
         for kind in kinds:
             self._check_known(kind)
@@ -178,6 +179,10 @@ class Switcher:
         copy = Copy(plan, self.mirror, self.homes, self.new_prefix, self.devices, facts, self.sight.first_reads)
         self.kept[strategy.id] = copy
         return copy
+
+    def _check_apart(self) -> None:
+        if self.classes().apart:
+            raise SwitchRefusedError(self.classes().apart)
 
     def _check_known(self, kind: Kind) -> None:
         """Raise SwitchRefusedError where a step that has not run yet must first show how it adds up."""
@@ -283,6 +288,7 @@ class Switcher:
         return dict(self.last_reads.names(kind, self.view(), copy.serving(kind, self.view())))
 
     def _adopt_extended_graph(self, copy: Copy) -> None:
+        self._check_apart()
         if not copy.adopt(self.resolve(copy.plan.strategy), self.view(), self.classes()):
             raise SwitchRefusedError("ops that the program added since need the original of what was copied")
 
