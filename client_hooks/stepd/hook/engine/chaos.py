@@ -10,11 +10,12 @@ import threading
 from collections.abc import Sequence
 
 from stepd.hook.engine.settings import Chaos
-from stepd.hook.model import LiveStrategy, Order, SwitchOutcome, Way
+from stepd.hook.model import LiveStrategy, Order, Way
 
 _SWITCHES_BETWEEN_COMPACTIONS = 20
-# The least share of the time for a quiet moment; after each switch that was not made the next one has half of it.
-_LEAST_SHARE = 2.0**-8
+# For how long a switch waits for a quiet moment, and the least share of that after many for which none came.
+_PATIENCE_SECONDS = 1.0
+_LEAST_SHARE = 2.0**-4
 
 
 class ChaosMonkey:
@@ -28,6 +29,7 @@ class ChaosMonkey:
         self._made = 0
         self._until_compaction = 0
         self._share = dict.fromkeys(Way, 1.0)
+        self._rest = 0
 
     @property
     def only_restarts(self) -> bool:
@@ -48,13 +50,20 @@ class ChaosMonkey:
     def could_not_compact(self) -> None:
         self._until_compaction = _SWITCHES_BETWEEN_COMPACTIONS
 
-    def patience(self, way: Way, seconds: float) -> float:
-        """For how long to wait for a quiet moment. The run that is due may be the very one that those in flight wait for."""
-        return seconds * self._share[way]
+    def patience(self, way: Way, most: float) -> float:
+        """For how long to wait for a quiet moment: the run that is due may be the very one that those in flight wait for."""
+        return min(most, _PATIENCE_SECONDS) * self._share[way]
 
-    def came_to(self, outcome: SwitchOutcome) -> None:
-        """A switch was made, or was not: then the next one of this way waits for half as long."""
-        self._share[outcome.way] = 1.0 if outcome.ok else max(_LEAST_SHARE, self._share[outcome.way] / 2)
+    def came_to(self, way: Way, quiet: bool) -> None:
+        """Was there a quiet moment for the last switch? If not, the next one waits half as long, and restarts rest a while."""
+        self._share[way] = min(1.0, 2.0 * self._share[way]) if quiet else max(_LEAST_SHARE, self._share[way] / 2)
+        if way is Way.RESTART:
+            self._rest = 0 if quiet else round(1.0 / self._share[way])
+
+    def rests(self) -> bool:
+        """Are no restarts to be tried before this run? A try costs a new session, which may be for nothing."""
+        self._rest -= 1
+        return self._rest >= 0
 
     def way(self) -> Way:
         if self._chaos.way == "both":

@@ -41,17 +41,20 @@ def _outcomes(engine: SessionEngine, chaos: ChaosMonkey, kind: Kind) -> list[Swi
     with engine.lock:
         switcher = engine.switcher()
         full = switcher.made >= engine.settings.copies
-        if chaos.way() is Way.RESTART or (full and chaos.may_compact()):
+        if (chaos.way() is Way.RESTART or (full and chaos.may_compact())) and not chaos.rests():
             strategy = chaos.strategy(switcher.units(), [])
             most = chaos.patience(Way.RESTART, engine.settings.gate_seconds)
-            outcomes.append(restarts.restart_now(engine, strategy, [kind], 0.0, once=most).outcome)
-            chaos.came_to(outcomes[0])
-            if outcomes[0].ok or chaos.only_restarts:
+            restarted = restarts.restart_now(engine, strategy, [kind], 0.0, once=most)
+            chaos.came_to(Way.RESTART, restarted.quiet)
+            outcomes.append(restarted.outcome)
+            if restarted.outcome.ok:
                 return outcomes
             chaos.could_not_compact()
+        if chaos.only_restarts:
+            return outcomes
         kept = [copy.plan.strategy for copy in switcher.kept.values()]
         strategy = chaos.strategy(switcher.units(), kept if full else [])
         most = chaos.patience(Way.IN_SESSION, engine.settings.gate_seconds)
         outcomes.append(requests.switch_now(engine, switcher, strategy, [kind], most))
-        chaos.came_to(outcomes[-1])
+        chaos.came_to(Way.IN_SESSION, outcomes[-1].ok)
     return outcomes

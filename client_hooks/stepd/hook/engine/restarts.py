@@ -35,10 +35,11 @@ _ATTEMPTS = 3
 
 @dataclass
 class Restarted:
-    """What a restart came to; `copy` is in force."""
+    """What a restart came to; `copy` is in force. `quiet`: was it not for want of a quiet moment that it was not made?"""
 
     outcome: SwitchOutcome
     copy: Copy | None = None
+    quiet: bool = True
 
 
 def restart_now(
@@ -56,7 +57,7 @@ def restart_now(
     """
     id_, rollback = (strategy.id if strategy else ""), strategy is None
     began = time.monotonic()
-    error = ""
+    error, quiet = "", True
     for _ in range(_ATTEMPTS):
         successor = _Successor(engine)
         try:
@@ -75,14 +76,14 @@ def restart_now(
         except StateChangedError as e:
             error = str(e)
         except Exception as e:  # the old session goes on as it was, and whoever asked hears why
-            error = reason(e, engine.session_id, "it was not restarted")
+            error, quiet = reason(e, engine.session_id, "it was not restarted"), not isinstance(e, NotQuietError)
             break
         finally:
             successor.close()
             del successor
             capi.give_memory_back()
     error = names.user_text(error, engine.routing.user_names())
-    return Restarted(SwitchOutcome(id_, Way.RESTART, ok=False, error=error, rollback=rollback))
+    return Restarted(SwitchOutcome(id_, Way.RESTART, ok=False, error=error, rollback=rollback), quiet=quiet)
 
 
 def obstacle(engine: SessionEngine) -> str:
