@@ -245,3 +245,21 @@ def program_sparse_maps(record):
     with tf.Session() as sess:
         for k in range(10):
             record.value(f"{k}", sess.run(back, {ids: [k, k + 1]}))
+
+
+def program_prefetched(record):
+    """Batches that one thread makes and another puts into a second queue: each waits for the one before it, most of the time."""
+    counter = tf.get_variable("counter", [], tf.int64, initializer=tf.zeros_initializer(), use_resource=False)
+    batch = tf.train.batch([tf.count_up_to(counter, 40)], 4, capacity=8)
+    queue = tf.FIFOQueue(4, [tf.int64], [batch.shape], name="prefetch")
+    tf.train.add_queue_runner(tf.train.QueueRunner(queue, [queue.enqueue(batch)]))
+    element = queue.dequeue()
+    with tf.Session() as sess:
+        sess.run([tf.global_variables_initializer(), tf.local_variables_initializer()])
+        coordinator = tf.train.Coordinator()
+        threads = tf.train.start_queue_runners(sess, coordinator)
+        with record.error("the end"):
+            for k in range(20):
+                record.value(f"batch {k}", sess.run(element))
+        coordinator.request_stop()
+        coordinator.join(threads)
