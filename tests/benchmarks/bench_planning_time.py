@@ -4,7 +4,8 @@
 
 NAME: algorithms of the registry with their default parameters, `simulator`, `bound`, or `reschedule` (one of OS-DPOS, the mean of
 20 within a search of 30). Each is called once before it is measured; of `--repeat` calls the fastest counts.
-`--wall-reschedules N` says instead how long N reschedules of OS-DPOS take, on `--workers` threads.
+`--wall-reschedules N` says instead how long N reschedules of OS-DPOS take, on `--workers` threads; `--portfolio S` how long the
+portfolio takes with a budget of S seconds, and how far it came.
 """
 
 from __future__ import annotations
@@ -13,6 +14,8 @@ import argparse
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 from random_problems import random_problem, unrolled_lstm
@@ -24,10 +27,12 @@ cache.use()
 from stepd.core.bounds import best_bound  # noqa: E402
 from stepd.core.placement import fastt_os_dpos, registry  # noqa: E402
 from stepd.core.placement.registry import PlanOptions  # noqa: E402
+from stepd.core.portfolio import planner as portfolio  # noqa: E402
 from stepd.core.prepared import prepare  # noqa: E402
 from stepd.core.problem import Problem  # noqa: E402
 from stepd.core.simulation_kernel import run_step  # noqa: E402
 from stepd.core.simulation_state import new_state  # noqa: E402
+from stepd.core.strategy import Strategy  # noqa: E402
 
 PROBLEMS: dict[str, Callable[[], Problem]] = {
     "small": lambda: random_problem("stacked", 0, ops=706, devices=4),
@@ -87,6 +92,33 @@ def wall_of_reschedules(problem: Problem, count: int, workers: int) -> float:
     return (time.monotonic() - began) * count / found.planner["reschedules"]
 
 
+def portfolio_within(problem: Problem, budget: float, workers: int) -> str:
+    """Wall seconds of the portfolio, the step that it found, and what it had time for."""
+    calls: dict[str, int] = {}
+    plan = registry.plan
+
+    def counted(name: str, *rest: Any) -> Strategy:
+        calls[name] = calls.get(name, 0) + 1
+        return plan(name, *rest)
+
+    found: list[tuple[float, Strategy]] = []
+    with ThreadPoolExecutor(workers) as pool, patch.object(registry, "plan", counted):
+        began = time.monotonic()
+        options = PlanOptions(budget_seconds=budget, workers=workers, clock=time.monotonic, run_all=pool.map)
+        for strategy in portfolio.search(problem, options):
+            found.append((time.monotonic() - began, strategy))
+        wall = time.monotonic() - began
+    best, first = found[-1][1], found[0][1]
+    fast = [name for name in registry.names() if registry.find(name).effort == "fast" and name != "single"]
+    left = [name for name in fast if name not in calls]
+    step, alone, bound = best.predicted_step_seconds, first.predicted_step_seconds, best.planner["lower_bound_seconds"]
+    return (
+        f"{problem.name}: {wall:.2f} s of {budget:g}, {step * 1e3:.1f} ms (a single device {alone * 1e3:.1f}, lower bound "
+        f"{bound * 1e3:.1f}) by {best.planner['origin']}; {sum(calls.values())} runs of algorithms, not run of the fast ones: "
+        f"{', '.join(left) or 'none'}; {best.planner['rounds']} rounds of search"
+    )
+
+
 def cost(name: str, problem: Problem, repeat: int) -> float:
     """Milliseconds of one call."""
     if name == "simulator":
@@ -105,6 +137,7 @@ def main() -> None:
     parser.add_argument("--problems", nargs="+", choices=PROBLEMS, default=list(PROBLEMS))
     parser.add_argument("--repeat", type=int, default=3)
     parser.add_argument("--wall-reschedules", type=int, default=0)
+    parser.add_argument("--portfolio", type=float, default=0.0)
     parser.add_argument("--workers", type=int, default=2)
     options = parser.parse_args()
     problems = [PROBLEMS[key]() for key in options.problems]
@@ -114,6 +147,12 @@ def main() -> None:
         for problem in problems:
             seconds = wall_of_reschedules(problem, options.wall_reschedules, options.workers)
             print(f"{problem.name}: {options.wall_reschedules} reschedules on {options.workers} threads: {seconds:.1f} s")
+        return
+    if options.portfolio:
+        portfolio.warm_up()
+        for problem in problems:
+            portfolio_within(problem, 2.0 * options.portfolio, options.workers)  # loads all kernels
+            print(portfolio_within(problem, options.portfolio, options.workers), flush=True)
         return
     print("| CPU ms | " + " | ".join(f"{p.n_ops} ops x {p.n_devices} ({p.name})" for p in problems) + " |")
     print("|---|" + "---|" * len(problems))

@@ -27,18 +27,23 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).parent))
 
 import numpy as np
-from expert_placements import expert_answers
 
-from stepd.cli.problem_files import Reading, read_problem
-from stepd.core.bounds import lower_bound
-from stepd.core.errors import StepdError
-from stepd.core.placement import registry
-from stepd.core.placement.registry import PlanOptions
-from stepd.core.portfolio import planner as portfolio
-from stepd.core.portfolio.start_order import natural_priority
-from stepd.core.problem import Problem
-from stepd.core.simulator import simulate, simulate_placement
-from stepd.core.what_if import with_devices
+from stepd.kernels import cache
+
+cache.use()
+
+from expert_placements import expert_answers  # noqa: E402
+
+from stepd.cli.problem_files import Reading, read_problem  # noqa: E402
+from stepd.core.bounds import lower_bound  # noqa: E402
+from stepd.core.errors import StepdError  # noqa: E402
+from stepd.core.placement import registry  # noqa: E402
+from stepd.core.placement.registry import PlanOptions  # noqa: E402
+from stepd.core.portfolio import planner as portfolio  # noqa: E402
+from stepd.core.portfolio.start_order import natural_priority  # noqa: E402
+from stepd.core.problem import Problem  # noqa: E402
+from stepd.core.simulator import simulate, simulate_placement  # noqa: E402
+from stepd.core.what_if import with_devices  # noqa: E402
 
 SWEEP_SECONDS = 60.0
 """CPU seconds after which no further parameter set of an algorithm is begun."""

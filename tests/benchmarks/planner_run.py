@@ -11,14 +11,18 @@ import sys
 import time
 from pathlib import Path
 
-from stepd.cli.problem_files import Reading, read_problem
-from stepd.core.bounds import lower_bound
-from stepd.core.errors import StepdError
-from stepd.core.placement import registry
-from stepd.core.placement.registry import PlanOptions
-from stepd.core.prepared import prepare
-from stepd.core.problem import Problem
-from stepd.core.simulator import simulate
+from stepd.kernels import cache
+
+cache.use()
+
+from stepd.cli.problem_files import Reading, read_problem  # noqa: E402
+from stepd.core.bounds import lower_bound  # noqa: E402
+from stepd.core.errors import StepdError  # noqa: E402
+from stepd.core.placement import registry  # noqa: E402
+from stepd.core.placement.registry import PlanOptions  # noqa: E402
+from stepd.core.prepared import prepare  # noqa: E402
+from stepd.core.problem import Problem  # noqa: E402
+from stepd.core.simulator import simulate  # noqa: E402
 
 
 def main() -> None:

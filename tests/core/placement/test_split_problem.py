@@ -16,7 +16,7 @@ from stepd.core.errors import StrategyError
 from stepd.core.placement import fastt_os_dpos
 from stepd.core.placement.fastt_dpos import dpos
 from stepd.core.placement.registry import PlanOptions
-from stepd.core.placement.split_answer import read_off, simulate_parts, simulate_split
+from stepd.core.placement.split_answer import part_placement, part_priority, read_off, simulate_parts, simulate_split
 from stepd.core.placement.split_problem import SplitCosts, split_problem, splittable
 from stepd.core.placement.split_tables import CUT, PART, WHOLE
 from stepd.core.problem import SplitChoice
@@ -154,6 +154,26 @@ def test_os_dpos_answers_truly_on_any_splittable_problem(data, lab):
     assert unsplit.predicted_step_seconds == simulate_placement(problem, unsplit.placement, unsplit.priority).step_seconds
     better = strategy.predicted_step_seconds <= unsplit.predicted_step_seconds
     assert better or (strategy.planner["feasible"] and not unsplit.planner["feasible"])
+
+
+@MODEST
+@given(data=st.data())
+def test_parts_take_the_turn_of_their_op_and_give_it_theirs(data, lab):
+    problem = data.draw(splittable_problems(lab.problems))
+    strategy = fastt_os_dpos.place(problem, PlanOptions(max_work=12))
+    split = split_problem(splittable(problem), strategy.splits, SplitCosts())
+    priority = np.array(data.draw(st.permutations(range(problem.n_ops))), dtype=np.int32)
+    full = part_priority(split, priority)
+    sooner = np.lexsort((split.kind, priority[split.origin]))  # parts of an op in their own order
+    assert full[sooner].tolist() == list(range(len(full)))
+    position = np.array(data.draw(st.permutations(range(len(full)))), dtype=np.int32)
+    _, turns, _ = read_off(split, part_placement(splittable(problem), split, strategy.placement, strategy.splits), position)
+    first = [
+        min((position[part] for chosen, parts in zip(split.splits, split.parts, strict=True) if chosen.op == op for part in parts),
+            default=position[op])
+        for op in range(problem.n_ops)
+    ]  # fmt: skip
+    assert turns.tolist() == np.argsort(np.argsort(first)).tolist()
 
 
 def plainly(problem, patience, simulated):

@@ -14,16 +14,17 @@ from stepd.core.placement.partial_schedule import Limits, Partial, Rules, can_ru
 from stepd.core.prepared import Tables
 
 
-@inner
-def fastest_device(tables: Tables, limits: Limits, rules: Rules, state: Partial, op: int) -> int:
+@inlined
+def fastest_here(tables: Tables, limits: Limits, rules: Rules, state: Partial, op: int) -> int:
     """The device with room on which `op` would end first (ties: the fewest bytes to bring, then the first), else -1."""
     n_devices = len(tables.memory)
     made = output_bytes(tables, op)
     soonest, refined = state.soonest, state.refined
+    _inputs_at_best(tables, state, op)
     for device in range(n_devices):
         refined[device] = 0
         if can_run(tables, limits, state, op, device):
-            soonest[device] = _inputs_at_best(tables, state, op, device) + tables.seconds[op, device]
+            soonest[device] = state.at_best[device] + tables.seconds[op, device]
         else:
             soonest[device] = np.inf
     best, best_finish, best_incoming = -1, np.inf, np.inf
@@ -36,7 +37,7 @@ def fastest_device(tables: Tables, limits: Limits, rules: Rules, state: Partial,
             return best
         if refined[device] == 0:  # when the device itself has room: a sharper bound for one look at its timeline
             refined[device] = 1
-            bare = _inputs_at_best(tables, state, op, device)
+            bare = state.at_best[device]
             soonest[device] = start_on(tables, rules, state, op, device, bare) + tables.seconds[op, device]
             continue
         soonest[device] = np.inf
@@ -50,23 +51,29 @@ def fastest_device(tables: Tables, limits: Limits, rules: Rules, state: Partial,
             best, best_finish, best_incoming = device, finish, incoming
 
 
+@inner
+def fastest_device(tables: Tables, limits: Limits, rules: Rules, state: Partial, op: int) -> int:
+    """`fastest_here`, compiled once for all who ask it seldom."""
+    return fastest_here(tables, limits, rules, state, op)
+
+
 @inlined
-def _inputs_at_best(tables: Tables, state: Partial, op: int, device: int) -> float:
-    """When all inputs of `op` could be on `device` at the soonest, were all links idle; what `inputs_on` says is never less."""
-    ready = 0.0
+def _inputs_at_best(tables: Tables, state: Partial, op: int) -> None:
+    """When all inputs of `op` could be on each device at the soonest, were all links idle; what `inputs_on` says is never less."""
+    at_best = state.at_best
+    at_best[:] = 0.0
     for i in range(tables.input_pointer[op], tables.input_pointer[op + 1]):
         o = tables.input[i]
-        arrival = state.arrival[o, device]
-        if arrival == np.inf:
-            producer = tables.output_op[o]
-            source = state.placement[producer]
-            if source < 0:
-                continue
-            arrival = state.finish[producer] + (
-                tables.latency[source, device] + tables.output_bytes[o] / tables.bandwidth[source, device]
-            )
-        ready = max(ready, arrival)
-    return ready
+        producer = tables.output_op[o]
+        source = state.placement[producer]
+        if source < 0:
+            continue
+        finish, size = state.finish[producer], float(tables.output_bytes[o])
+        for device in range(len(tables.memory)):
+            arrival = state.arrival[o, device]
+            if arrival == np.inf:
+                arrival = finish + (tables.latency[source, device] + size / tables.bandwidth[source, device])
+            at_best[device] = max(at_best[device], arrival)
 
 
 @inner

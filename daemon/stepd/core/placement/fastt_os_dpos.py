@@ -28,8 +28,8 @@ from stepd.core.problem import Float, Int, Problem, SplitChoice
 from stepd.core.strategy import Split, Strategy
 
 PATIENCE = 10
-AT_ONCE = (2, 16)
-"""Ways to split that are tried before it is looked at whether one was better: so few after one that was, at most so many."""
+AT_ONCE = 64
+"""Ways to split that are handed out together; each begins with what the ways before it have found by then."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -69,6 +69,8 @@ class _Search:
         self.started = options.clock()
         self.reschedules = 1  # the first one, without a split
         self.whole_seconds: dict[Costs, Float] = {}
+        self.bar: _Answer | None = None  # what a way that begins now has to beat
+        self.only: int | None = None  # the op whose ways are still worth a try, when a better split of it has been found
 
     def ended(self) -> bool:
         """Whether the budget or the work is used up."""
@@ -88,21 +90,22 @@ class _Search:
         patience, failed = int(self.options.parameter("patience", PATIENCE)), 0
         ways = [split for op in self.candidates(best.strategy) for split in self.ways(op)]
         found: _Answer | None = None  # the best of the ways to split the op that is being tried
-        done, width = 0, AT_ONCE[0]
+        done = 0
         while done < len(ways) and failed < patience and not self.ended():
-            batch = self.batch(ways, done, width, same_op=found is not None)
-            width = min(2 * width, AT_ONCE[1])
-            lists = [(*best.strategy.splits, split) for split in batch]
-            for split, answer in zip(batch, self.options.run_all(partial(self.answer, bar=found or best), lists), strict=False):
+            batch = ways[done : done + self.at_once()]
+            self.bar, self.only = found or best, batch[0].op if found else None
+            trying = partial(self.try_way, best.strategy.splits)
+            for split, answer in zip(batch, self.options.run_all(trying, batch), strict=False):
                 self.reschedules += 1
                 done += 1
                 if answer is not None and self.beats(answer, found or best):
                     found = answer
+                    self.bar, self.only = found, split.op  # for those that have not begun yet
                 if done < len(ways) and ways[done].op == split.op and not self.ended():
                     continue
                 failed = 0 if found else failed + 1
                 if found is not None:
-                    best, found, width = found, None, AT_ONCE[0]
+                    best, found = found, None
                     if self.options.report is not None:
                         self.options.report(self.labelled(best))
                     break  # what was tried beyond this op was tried without its split
@@ -110,12 +113,15 @@ class _Search:
                     break
         return best
 
-    def batch(self, ways: list[Split], done: int, width: int, same_op: bool) -> list[Split]:
-        """The next ways to try at the same time: beyond the op of the first of them only while nothing better was found for it."""
-        if self.options.max_work:
-            width = min(width, self.options.max_work - self.reschedules)
-        batch = ways[done : done + width]
-        return [split for split in batch if split.op == batch[0].op] if same_op else batch
+    def at_once(self) -> int:
+        """How many ways to try next without a look at the rest."""
+        return min(AT_ONCE, self.options.max_work - self.reschedules) if self.options.max_work else AT_ONCE
+
+    def try_way(self, splits: tuple[Split, ...], split: Split) -> _Answer | None:
+        """`answer` for one split more; None too where it was begun after a better split of an earlier op had been found."""
+        if self.only is not None and split.op != self.only:
+            return None
+        return self.answer((*splits, split), self.bar)
 
     def ways(self, op: int) -> list[Split]:
         """The splits of `op` that the problem offers, into at most as many parts as there are devices."""

@@ -12,7 +12,7 @@ import numpy as np
 
 from stepd.core.compiled import inlined, inner, kernel
 from stepd.core.placement.deferral import any_unplaced_input, bring_inputs, settle_inputs
-from stepd.core.placement.device_choice import fastest_device, roomiest
+from stepd.core.placement.device_choice import fastest_here, roomiest
 from stepd.core.placement.partial_schedule import (
     Limits,
     Mask,
@@ -23,7 +23,7 @@ from stepd.core.placement.partial_schedule import (
     inputs_on,
     new_partial,
     output_bytes,
-    place,
+    place_here,
 )
 from stepd.core.prepared import Tables
 from stepd.core.problem import Float, Index
@@ -81,12 +81,12 @@ def _place_all(
             if path_device >= 0 and _holds(tables, limits, rules, state, op, path_device):
                 device = path_device
         if device < 0:
-            device = fastest_device(tables, limits, rules, state, op)
+            device = fastest_here(tables, limits, rules, state, op)
         if device < 0:
             device = roomiest(tables, limits, state, op)
         if following:
             bring_inputs(tables, limits, rules, state, position, stack, op, device)
-        place(tables, limits, rules, state, op, device)
+        place_here(tables, limits, rules, state, op, device)
         if state.start[op] + plan.tail[op] > plan.limit:
             state.finish[op] = np.inf
             return

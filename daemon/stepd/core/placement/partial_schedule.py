@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from stepd.core.compiled import inlined, inner, kernel
-from stepd.core.placement.timeline import Timelines, earliest, earliest_on_all, new_timelines, take
+from stepd.core.placement.timeline import Timelines, book, earliest_here, earliest_on_all, new_timelines, take
 from stepd.core.prepared import Prepared, Tables
 from stepd.core.problem import Float, Index, Int
 
@@ -54,7 +54,8 @@ class Partial(NamedTuple):
     links: Timelines
     queue_begin: Float  # [d] scratch of inputs_on, by source
     queue_load: Float  # [d]
-    soonest: Float  # [d] scratch of the choice of a device
+    at_best: Float  # [d] scratch of the choice of a device
+    soonest: Float  # [d]
     refined: Index  # [d]
     overflow: Index  # [1] ops placed where the memory did not suffice, since it did nowhere
 
@@ -96,6 +97,7 @@ def new_partial(tables: Tables, limits: Limits, rules: Rules) -> Partial:
         # Less than half of the shortest op or latency is room for nothing, and rounding errors.
         new_timelines(d, rules.gaps, 0.5 * tiny if tiny < np.inf else 0.0),
         new_timelines(max(1, tables.n_links), rules.gaps, 0.5 * link_tiny if link_tiny < np.inf else 0.0),
+        np.zeros(d),
         np.zeros(d),
         np.zeros(d),
         np.zeros(d),
@@ -142,8 +144,11 @@ def inputs_on(tables: Tables, rules: Rules, state: Partial, op: int, device: int
             begin = state.finish[producer]
             if rules.contention:
                 pair = source * len(tables.memory) + device
-                route = tables.route_link[tables.route_pointer[pair] : tables.route_pointer[pair + 1]]
-                begin = earliest_on_all(state.links, route, begin, seconds)
+                first_link, end_link = tables.route_pointer[pair], tables.route_pointer[pair + 1]
+                if end_link - first_link == 1:
+                    begin = earliest_here(state.links, tables.route_link[first_link], begin, seconds, True)
+                else:
+                    begin = earliest_on_all(state.links, tables.route_link[first_link:end_link], begin, seconds)
             arrival = begin + seconds
             if shared:
                 state.queue_begin[source] = min(state.queue_begin[source], begin)
@@ -158,7 +163,7 @@ def start_on(tables: Tables, rules: Rules, state: Partial, op: int, device: int,
     """EST (FastT section 5.1): the earliest start of `op` on `device` when its inputs are there at `ready`."""
     if ready == np.inf:
         return np.inf
-    return earliest(state.busy, device, ready, tables.seconds[op, device], rules.insertion)
+    return earliest_here(state.busy, device, ready, tables.seconds[op, device], rules.insertion)
 
 
 @inlined
@@ -182,8 +187,8 @@ def fits(tables: Tables, limits: Limits, state: Partial, op: int, device: int, i
     return bool(resident + max(running, state.peak[device]) <= limits.capacity[device])
 
 
-@inner
-def place(tables: Tables, limits: Limits, rules: Rules, state: Partial, op: int, device: int) -> None:
+@inlined
+def place_here(tables: Tables, limits: Limits, rules: Rules, state: Partial, op: int, device: int) -> None:
     """Send the inputs of `op`, which must be placed, to `device` and run it there as early as possible."""
     ready, incoming = 0.0, 0.0
     for i in range(tables.input_pointer[op], tables.input_pointer[op + 1]):
@@ -193,14 +198,19 @@ def place(tables: Tables, limits: Limits, rules: Rules, state: Partial, op: int,
             _send(tables, rules, state, o, device)
         ready = max(ready, state.arrival[o, device])
     seconds = tables.seconds[op, device]
-    start = earliest(state.busy, device, ready, seconds, rules.insertion)
-    take(state.busy, device, start, seconds)
+    start = book(state.busy, device, ready, seconds, rules.insertion)
     state.placement[op] = device
     state.start[op] = start
     state.finish[op] = start + seconds
     for o in range(tables.output_pointer[op], tables.output_pointer[op + 1]):
         state.arrival[o, device] = start + seconds
     _account(tables, limits, state, op, device, incoming)
+
+
+@inner
+def place(tables: Tables, limits: Limits, rules: Rules, state: Partial, op: int, device: int) -> None:
+    """`place_here`, compiled once for all who do it seldom."""
+    place_here(tables, limits, rules, state, op, device)
 
 
 @inlined
@@ -211,10 +221,13 @@ def _send(tables: Tables, rules: Rules, state: Partial, o: int, device: int) -> 
     begin = state.finish[producer]
     if rules.contention and seconds < np.inf:
         pair = source * len(tables.memory) + device
-        route = tables.route_link[tables.route_pointer[pair] : tables.route_pointer[pair + 1]]
-        begin = earliest_on_all(state.links, route, begin, seconds)
-        for link in route:
-            take(state.links, link, begin, seconds)
+        first, last = tables.route_pointer[pair], tables.route_pointer[pair + 1]
+        if last - first == 1:
+            begin = book(state.links, tables.route_link[first], begin, seconds, True)
+        else:
+            begin = earliest_on_all(state.links, tables.route_link[first:last], begin, seconds)
+            for k in range(first, last):
+                take(state.links, tables.route_link[k], begin, seconds)
     # Unreachable devices are nobody's choice; a large time instead of inf keeps what follows comparable.
     state.arrival[o, device] = begin + min(seconds, 1e9)
 

@@ -52,10 +52,16 @@ def part_placement(base: Splittable, split: SplitProblem, placement: Index, spli
 
 
 def part_priority(split: SplitProblem, priority: Index) -> Index:
-    """Priorities of the ops of the split problem, int32 [n']."""
-    order = np.lexsort((split.kind, priority[split.origin]))  # stable: parts in their own order
-    full = np.empty(len(order), dtype=np.int32)
-    full[order] = np.arange(len(order), dtype=np.int32)
+    """Priorities of the ops of the split problem, int32 [n'], from those of the whole ops, a permutation of 0..n-1."""
+    n = split.n_original
+    turn = priority[split.origin[n:]]  # few ops are new: they are sorted, the others moved up
+    size = 1 + np.bincount(turn, minlength=n)
+    end = np.cumsum(size)
+    order = np.lexsort((split.kind[n:], turn))  # stable: parts in their own order
+    turn = turn[order]
+    full = np.empty(len(split.origin), dtype=np.int32)
+    full[:n] = end[priority] - 1
+    full[n + order] = end[turn] - size[turn] + np.arange(len(turn)) - np.searchsorted(turn, turn)
     return full
 
 
@@ -70,8 +76,8 @@ def kept_priority(split: SplitProblem, priority: Index) -> Index:
 def read_off(split: SplitProblem, placement: Index, position: Index) -> tuple[Index, Index, tuple[Split, ...]]:
     """Placement and priority of the original ops, and the splits with their devices.
 
-    placement, position: int32 [n'], of the split problem; position is the place in its execution order. A split op takes the turn
-    of its first part.
+    placement, position: int32 [n'], of the split problem; position, a permutation, is the place in its execution order. A split op
+    takes the turn of its first part.
     """
     n = split.n_original
     turn = np.full(n, len(position), dtype=np.int64)
@@ -79,8 +85,9 @@ def read_off(split: SplitProblem, placement: Index, position: Index) -> tuple[In
     np.minimum.at(turn, split.origin[own], position[own])
     whole = np.flatnonzero(split.kind == WHOLE)
     turn[whole] = np.where(turn[whole] < len(position), turn[whole], position[whole])
-    priority = np.empty(n, dtype=np.int32)
-    priority[np.argsort(turn, kind="stable")] = np.arange(n, dtype=np.int32)
+    taken = np.zeros(len(position), dtype=bool)
+    taken[turn] = True
+    priority = (np.cumsum(taken) - 1)[turn].astype(np.int32)
     splits = tuple(
         replace(chosen, devices=tuple(int(placement[part]) for part in parts))
         for chosen, parts in zip(split.splits, split.parts, strict=True)

@@ -43,9 +43,16 @@ def first_gap(lines: Timelines, row: int, ready: float, duration: float) -> int:
     last: int = lines.last[row]
     if ready >= lines.starts[row, last]:
         return last
-    low: int = lines.first[row]
-    count = last - low
+    first: int = lines.first[row]
     until = ready + duration
+    high, step = last, 1
+    low = last - 1
+    while low >= first and lines.ends[row, low] >= until:  # mostly near the end, which is still in the processor's cache
+        high = low
+        low -= step
+        step += step
+    low = max(low + 1, first)
+    count = high - low
     while count > 0:  # without a branch that the processor would have to guess
         half = (count + 1) >> 1
         low += half if lines.ends[row, low + half - 1] < until else 0
@@ -55,8 +62,8 @@ def first_gap(lines: Timelines, row: int, ready: float, duration: float) -> int:
     return low
 
 
-@lean
-def earliest(lines: Timelines, row: int, ready: float, duration: float, insertion: bool) -> float:
+@inlined
+def earliest_here(lines: Timelines, row: int, ready: float, duration: float, insertion: bool) -> float:
     """The earliest start of `duration` on `row` from `ready` on: in a gap, or only at the end without insertion.
 
     What takes no time needs no gap: it slips in between (the simulator may make it wait for the op that is running).
@@ -69,11 +76,15 @@ def earliest(lines: Timelines, row: int, ready: float, duration: float, insertio
 
 
 @lean
+def earliest(lines: Timelines, row: int, ready: float, duration: float, insertion: bool) -> float:
+    """`earliest_here`, compiled once for all who ask it seldom."""
+    return earliest_here(lines, row, ready, duration, insertion)
+
+
+@lean
 def earliest_on_all(lines: Timelines, rows: Index, ready: float, duration: float) -> float:
     """The earliest start from `ready` on at which all `rows` are idle for `duration` (multi-hop transfers hold all links)."""
     start = ready
-    if len(rows) == 1:
-        return earliest(lines, rows[0], ready, duration, True)
     moved = True
     while moved:
         moved = False
@@ -88,10 +99,23 @@ def earliest_on_all(lines: Timelines, rows: Index, ready: float, duration: float
 @lean
 def take(lines: Timelines, row: int, start: float, duration: float) -> None:
     """Occupy [start, start + duration) of `row`, which must lie within one gap. Zero durations take nothing."""
+    if duration > 0.0:
+        _occupy(lines, row, first_gap(lines, row, start, duration), start, start + duration)
+
+
+@lean
+def book(lines: Timelines, row: int, ready: float, duration: float, insertion: bool) -> float:
+    """`earliest`, and that time taken: one search for a gap instead of two."""
     if duration <= 0.0:
-        return
-    gap = first_gap(lines, row, start, duration)
-    end = start + duration
+        return ready
+    gap = first_gap(lines, row, ready, duration) if insertion else lines.last[row]
+    start = max(lines.starts[row, gap], ready)
+    _occupy(lines, row, gap, start, start + duration)
+    return start
+
+
+@inlined
+def _occupy(lines: Timelines, row: int, gap: int, start: float, end: float) -> None:
     gap_start, gap_end = lines.starts[row, gap], lines.ends[row, gap]
     keep_left = start - gap_start > lines.tiny
     keep_right = gap_end - end > lines.tiny

@@ -17,7 +17,7 @@ from stepd.core.compiled import inlined, kernel
 from stepd.core.penalty import Penalty, penalised
 from stepd.core.placement.rng import Rng, uniform
 from stepd.core.portfolio.moves import Changes, Sight, Units, move, shift
-from stepd.core.portfolio.points import Point, order_by, order_of, overflow_of, upward_ranks
+from stepd.core.portfolio.points import Point, order_of, overflow_of, rank_again, ranking_of, upward_ranks
 from stepd.core.prepared import Tables
 from stepd.core.problem import Float, Index
 from stepd.core.simulation_kernel import run_step
@@ -69,8 +69,8 @@ def anneal(
     """A chain of moves from `start`. allowed: [g, d] seconds of groups, inf where they cannot run; tail: [n] as in `run_step`."""
     n = len(start.placement)
     state = new_state(tables)
-    placement, bias, priority = start.placement.copy(), start.bias.copy(), start.priority.copy()
-    keys, way, way_now = np.empty(n), np.empty(n), np.empty(n)
+    placement, bias = start.placement.copy(), start.bias.copy()
+    way, way_now = np.empty(n), np.empty(n)
     cost = start.cost
     best = start
     fits = start.cost if start.overflow == 0.0 else np.inf
@@ -83,7 +83,11 @@ def anneal(
     ranked = len(start.base) == 0 and weight == 1.0  # keys and ways to the end are the same ranks
     way_now[:] = tail
     if ranked:
-        upward_ranks(tables, placement, 1.0, way_now)
+        upward_ranks(tables, placement, 1.0, way_now, n - 1)
+    keys = np.empty(n)
+    priority = order_of(tables, placement, bias, start.base, weight, keys)
+    now, then = ranking_of(priority, keys), ranking_of(priority, keys)
+    order, moved = priority.copy(), np.empty(n, dtype=np.int32)
     run_step(tables, state, placement, priority, way_now, np.inf, track)
     look(tables, state, placement, np.argsort(state.start, kind="mergesort"), sight)
     exact = track and not _roomy(tables, state)
@@ -110,17 +114,22 @@ def anneal(
             if walk.traffic > 0.0:
                 beside = walk.traffic * _link_seconds(tables, placement, sent_to)
             if ranked:
-                upward_ranks(tables, placement, 1.0, way)
-        order = priority
+                upward_ranks(tables, placement, 1.0, way, _last_of(units, changes, changed))
+        reordered = shifted or len(start.base) == 0  # a given order does not depend on the placement
         found, seconds, overflow = np.inf, np.inf, 0.0
         limit = max(limit - beside, best.cost)  # a new best is taken whatever it sends
         if way.max() <= limit:
-            if ranked:
-                keys[:] = way
-                keys += bias
-                order = order_by(tables, keys)
-            elif shifted or len(start.base) == 0:  # a given order does not depend on the placement
-                order = order_of(tables, placement, bias, start.base, weight, keys)
+            if reordered:
+                if ranked:
+                    then.key[:] = way
+                elif len(start.base) > 0:
+                    then.key[:] = start.base
+                else:
+                    upward_ranks(tables, placement, weight, then.key, n - 1)
+                then.key[:] += bias
+                rank_again(tables, units.position, now, then, moved, order)
+            else:
+                order[:] = priority
             seconds = run_step(tables, state, placement, order, way, limit, exact)
             if track and not exact and seconds < best.cost:
                 run_step(tables, state, placement, order, way, np.inf, True)
@@ -130,7 +139,9 @@ def anneal(
             if overflow == 0.0 and seconds < fitting.cost:
                 fitting = Point(placement.copy(), order.copy(), bias.copy(), start.base, seconds, seconds, 0.0)
         if found <= limit:
-            priority = order
+            priority, order = order, priority
+            if reordered:
+                now, then = then, now
             accepted += 1
             if found < best.cost:
                 if not shifted:
@@ -152,6 +163,15 @@ def anneal(
             for k in range(changed - 1, -1, -1):
                 placement[changes.op[k]] = changes.device[k]
     return Found(best, fitting, tried, gained)
+
+
+@inlined
+def _last_of(units: Units, changes: Changes, changed: int) -> int:
+    """Place in the topological order of the last op that was changed: what comes after it has the ranks that it had."""
+    last = 0
+    for k in range(changed):
+        last = max(last, units.position[changes.op[k]])
+    return last
 
 
 @inlined

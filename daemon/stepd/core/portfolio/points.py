@@ -17,6 +17,9 @@ from stepd.core.problem import Float, Index
 from stepd.core.simulation_kernel import run_step
 from stepd.core.simulation_state import State, new_state
 
+MANY_SHIFTS = 8
+"""Places that ops may be moved by on average while an order is mended; beyond that it is made anew."""
+
 
 class Point(NamedTuple):
     """One strategy as the search sees it. cost: seconds, plus a penalty where memory does not suffice."""
@@ -31,10 +34,10 @@ class Point(NamedTuple):
 
 
 @inlined
-def upward_ranks(tables: Tables, placement: Index, weight: float, rank: Float) -> None:
-    """Longest way to the end of the step, transfers weighted; fills rank [n] seconds."""
-    n = len(rank)
-    for at in range(n - 1, -1, -1):
+def upward_ranks(tables: Tables, placement: Index, weight: float, rank: Float, last: int) -> None:
+    """Longest way to the end of the step, transfers weighted; fills rank [n] seconds from place `last` of the topological order on
+    to the front. What comes after it must be right already."""
+    for at in range(last, -1, -1):
         op = tables.topological[at]
         home = placement[op]
         longest = 0.0
@@ -118,7 +121,66 @@ def order_of(tables: Tables, placement: Index, bias: Float, base: Float, weight:
     if len(base) > 0:
         keys[:] = base
     else:
-        upward_ranks(tables, placement, weight, keys)
+        upward_ranks(tables, placement, weight, keys, len(keys) - 1)
     for op in range(len(keys)):
         keys[op] += bias[op]
     return order_by(tables, keys)
+
+
+class Ranking(NamedTuple):
+    """Ops in their order, the first of them first, and the keys by which they are."""
+
+    op: Index  # [n]
+    key: Float  # [n] by op
+
+
+@kernel
+def ranking_of(priority: Index, keys: Float) -> Ranking:
+    """The order `priority`, which is that of `keys`."""
+    op = np.empty(len(priority), dtype=np.int32)
+    for k in range(len(priority)):
+        op[priority[k]] = k
+    return Ranking(op, keys.copy())
+
+
+@kernel
+def rank_again(tables: Tables, position: Index, before: Ranking, after: Ranking, moved: Index, priority: Index) -> None:
+    """The order of the keys in `after`, filled in there and in `priority`: as `order_by`, from an order where most is right.
+
+    position: [n] places in the topological order. Ops whose key is another one are sorted among themselves, where they seldom
+    change places, and merged with the rest. moved: [n] scratch.
+    """
+    n = len(priority)
+    key = after.key
+    changed, kept, shifts = 0, 0, 0
+    for k in range(n):
+        op = before.op[k]
+        if key[op] == before.key[op]:
+            after.op[kept] = op
+            kept += 1
+            continue
+        at = changed
+        while at > 0 and _sooner(key, position, op, moved[at - 1]):
+            moved[at] = moved[at - 1]
+            at -= 1
+        moved[at] = op
+        shifts += changed - at
+        changed += 1
+        if shifts > MANY_SHIFTS * n:
+            priority[:] = order_by(tables, key)
+            for other in range(n):
+                after.op[priority[other]] = other
+            return
+    for k in range(n - 1, -1, -1):  # from the back, where there is room
+        if changed > 0 and (kept == 0 or _sooner(key, position, after.op[kept - 1], moved[changed - 1])):
+            changed -= 1
+            after.op[k] = moved[changed]
+        else:
+            kept -= 1
+            after.op[k] = after.op[kept]
+        priority[after.op[k]] = k
+
+
+@inlined
+def _sooner(key: Float, position: Index, one: int, other: int) -> bool:
+    return bool(key[one] > key[other] or (key[one] == key[other] and position[one] < position[other]))
