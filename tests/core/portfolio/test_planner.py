@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from stepd.core.bounds import lower_bound
 from stepd.core.errors import PlannerError
+from stepd.core.placement import registry
 from stepd.core.placement.registry import PlanOptions
 from stepd.core.portfolio.candidates import allowed_near
 from stepd.core.portfolio.planner import place, search
@@ -130,6 +131,21 @@ def test_an_algorithm_that_breaks_costs_its_candidate_only(lab, monkeypatch):
     strategy = place(fork_join(lab, width=5, length=7, d=3), QUICK)
     assert strategy.planner["failed"]["heft"] == "IndexError: heft fell over"
     assert strategy.predicted_step_seconds < 0.035
+
+
+def test_what_the_first_look_had_no_time_for_runs_before_the_sweeps(lab, monkeypatch):
+    now, ran, plan = [0.0], [], registry.plan
+
+    def slow(name, *rest):
+        now[0] += 1.0
+        ran.append(name)
+        return plan(name, *rest)
+
+    monkeypatch.setattr(registry, "plan", slow)
+    names = ("heft", "fastt-dpos", "etf", "getf", "m-topo", "expert")  # four of them at once are past the first look's share
+    options = PlanOptions(budget_seconds=10.0, clock=lambda: now[0], max_work=1, parameters={"algorithms": names})
+    place(fork_join(lab, width=5, length=7, d=3), options)
+    assert sorted(ran[: len(names)]) == sorted(names)
 
 
 def test_a_budget_holds_where_kernels_must_be_compiled(lab, monkeypatch):

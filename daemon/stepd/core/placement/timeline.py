@@ -109,7 +109,7 @@ def book(lines: Timelines, row: int, ready: float, duration: float, insertion: b
     if duration <= 0.0:
         return ready
     gap = first_gap(lines, row, ready, duration) if insertion else lines.last[row]
-    start = max(lines.starts[row, gap], ready)
+    start: float = max(lines.starts[row, gap], ready)
     _occupy(lines, row, gap, start, start + duration)
     return start
 

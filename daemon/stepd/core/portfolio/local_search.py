@@ -14,8 +14,9 @@ from stepd.core.penalty import Penalty, penalised
 from stepd.core.placement.registry import RunAll
 from stepd.core.placement.rng import new_rng
 from stepd.core.portfolio.annealing import Found, Walk, anneal
+from stepd.core.portfolio.balancing import balanced
 from stepd.core.portfolio.moves import DRAWN, Units
-from stepd.core.portfolio.points import evaluate
+from stepd.core.portfolio.points import Point, evaluate
 from stepd.core.portfolio.pool import Entry, Pool
 from stepd.core.problem import Float
 
@@ -67,6 +68,7 @@ class LocalSearch:
     tried: Float = field(init=False)
     gained: Float = field(init=False)
     cold: bool = field(init=False, default=False)
+    even: Point | None = field(init=False, default=None)  # what the last try to even out loads left
 
     def __post_init__(self) -> None:
         arms = len(self.units.level_pointer) - 1 + DRAWN
@@ -93,9 +95,19 @@ class LocalSearch:
                 self.pool.add(Entry(found.fitting, entry.weight, entry.origin))
             self.tried += found.tried
             self.gained += found.gained
+        if self.cold:
+            self._balance()
         self.tried *= FORGET
         self.gained *= FORGET
         self.rounds += 1
+
+    def _balance(self) -> None:
+        """Even out the best point, unless it is the one that was left by the last try."""
+        best = self.pool.best
+        if best.point.overflow == 0.0 and best.point is not self.even:
+            better = balanced(self.pool, best)
+            self.pool.add(better)
+            self.even = better.point
 
     def _penalty(self, entry: Entry, chain: int) -> Penalty:
         """What a chain from `entry` counts for missing memory; `chain`: its number in the round."""

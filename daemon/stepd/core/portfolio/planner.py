@@ -91,6 +91,7 @@ class _Search:
         self.compiling = Compiling(options.budget_seconds)
         self.most = options.max_work or (ROUNDS_WITHOUT_CLOCK if options.clock is stopped_clock else 1 << 30)
         self.first: list[Candidate] = []
+        self.left: list[Run] = []  # what `_algorithms` had no time for
         self.in_parts: list[Strategy] = []  # found by algorithms that split ops; the pool and the search know whole ones only
 
     def used(self) -> float:
@@ -116,7 +117,7 @@ class _Search:
         local = self.local_search(labels)
         yield from self._round(local)
         sweep = full_sweep(names, plain, self.problem.n_ops, pool.track)
-        yield from self._algorithms(sweep, until=0.6, local=local)
+        yield from self._algorithms([*self.left, *sweep], until=0.6, local=local)
         while self._going_on():
             yield from self._round(local)
 
@@ -201,6 +202,7 @@ class _Search:
         at_once = BATCH if self.compiling.unit == 0.0 else 1
         spent = searched = 0.0
         for batch, k in enumerate(range(0, len(runs), at_once)):
+            self.left = runs[k:]
             if self.used() > until:
                 return
             if not self.compiling.affords(Kernels.ALGORITHM, self.used()):
@@ -217,6 +219,8 @@ class _Search:
                 searched += self.used() - began
                 if not self._going_on() or searched >= spent:
                     break
+        else:
+            self.left = []
 
     def _algorithm(self, run: Run) -> Candidate | None:
         name, options = run
