@@ -49,12 +49,15 @@ def place(problem: Problem, options: PlanOptions) -> Strategy:
     """The best strategy that the budget allows. Parameter: `algorithms`, names of those that give candidates (default: all)."""
     if options.budget_seconds <= 0:
         raise PlannerError(f"the budget is {options.budget_seconds} s: give the portfolio some time")
+    running = _Search(problem, options)
     best: Strategy | None = None
-    for best in search(problem, options):
+    for best in running.run(()):
         if options.report is not None:
             options.report(best)
     if best is None:
         raise ProblemError(f"problem {problem.name!r}: no placement connects all its ops")
+    if running.failed:  # maybe since the best was found
+        best = replace(best, planner={**best.planner, "failed": dict(running.failed)})
     return best
 
 
