@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import numpy as np
@@ -161,6 +162,19 @@ def convolutions(i: Inputs) -> None:
     tf.identity(grad_b)
 
 
+@functools.cache
+def takes_channels_first() -> bool:
+    """Whether convolutions take images with channels first on this CPU: oneDNN's do, which TensorFlow uses on some processors."""
+    with tf.Graph().as_default(), tf.Session() as session:
+        image, weights = tf.placeholder(tf.float32, [1, 1, 4, 4]), tf.ones([3, 3, 1, 1])
+        product = tf.nn.conv2d(image, weights, 1, "SAME", data_format="NCHW")
+        try:
+            session.run(tf.gradients(product, image), {image: np.ones([1, 1, 4, 4], np.float32)})
+        except tf.errors.OpError:
+            return False
+    return True
+
+
 def kernels_of_float(i: Inputs) -> None:
     """Ops without kernels of half precision on a CPU."""
     x, w = i.real(4, 4, 5, 5, 2), i.fixed(2, 2, 2, 2, 4)
@@ -170,11 +184,12 @@ def kernels_of_float(i: Inputs) -> None:
         for pool in (tf.nn.max_pool3d, tf.nn.avg_pool3d):
             i.gradients(pool(x, 2, 2, "SAME"), x)
         first, turned = i.real(5, 4, 6, 6), i.fixed(3, 3, 4, 6)
-        i.gradients(tf.nn.conv2d(first, turned, 1, "SAME", data_format="NCHW"), first, turned)
         i.gradients(tf.nn.bias_add(first, i.fixed(4), data_format="NCHW"), first)
         gen_nn_ops.bias_add_grad(first, data_format="NCHW")
-        tf.nn.max_pool2d(first, 2, 2, "VALID", data_format="NCHW")  # oneDNN's gradient runs beside its own MaxPool only
-        i.gradients(tf.nn.avg_pool2d(first, 2, 2, "VALID", data_format="NCHW"), first)
+        if takes_channels_first():
+            i.gradients(tf.nn.conv2d(first, turned, 1, "SAME", data_format="NCHW"), first, turned)
+            tf.nn.max_pool2d(first, 2, 2, "VALID", data_format="NCHW")  # oneDNN's gradient runs beside its own MaxPool only
+            i.gradients(tf.nn.avg_pool2d(first, 2, 2, "VALID", data_format="NCHW"), first)
         image = i.real(5, 4, 4, 6)
         i.gradients(tf.nn.lrn(image), image)
         scale, offset = i.fixed(6), i.fixed(6)
@@ -257,6 +272,7 @@ def layouts(i: Inputs) -> None:
     table = i.fixed(6, 4)
     i.gradients(tf.gather(table, ids), table)
     tf.gather(x, ids, axis=1)
+    tf.gather(i.real(5, 4, 3), i.whole(4, 5, 2), axis=1, batch_dims=1)
     gen_array_ops.gather(table, ids)
     tf.gather_nd(table, i.whole(4, 5, 3, 2))
     tf.one_hot(ids, 6, axis=1), tf.one_hot(ids, 6)

@@ -9,6 +9,7 @@ import pytest
 import tensorflow.compat.v1 as tf
 from split_harness import assert_same, copied, facts_of
 from split_models import MODELS, Data
+from split_programs import PROGRAMS
 from split_training import replicated, train_both
 
 from stepd.hook.model import Split
@@ -66,6 +67,18 @@ def test_rows_of_which_only_the_runtime_knows_what_they_are_multiples_of(monkeyp
     nodes = both.facts.view.nodes
     products = [name for name in both.facts.order if nodes[name].op == "MatMul"]
     assert products and all(name in both.chosen for name in products)
+
+
+@pytest.mark.parametrize("program", ["wgan_gp", "mixture"])
+def test_noise_drawn_for_the_rows_and_rows_chosen_by_row_stay_in_parts(monkeypatch: Any, program: str) -> None:
+    monkeypatch.setitem(MODELS, program, PROGRAMS[program])
+    both = train_both(program, Data(np.float64, 6), 3, replicated(UNEVEN))
+    assert both.difference < 1e-10 and both.plain[0] != both.plain[-1]
+    nodes = both.facts.view.nodes
+    whole = {nodes[name].op for name in both.facts.order if nodes[name].op in table.HEAVY and name not in both.chosen}
+    assert whole <= {"MatMul"}, "of a gradient that is the same for all rows"
+    chosen = [name for name in both.facts.order if nodes[name].proto.attr["batch_dims"].i]
+    assert len(chosen) == (program == "mixture") and all(name in both.chosen for name in chosen)
 
 
 def test_a_grain_that_a_size_may_not_be_a_multiple_of_is_refused() -> None:

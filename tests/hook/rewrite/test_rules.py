@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 import tensorflow.compat.v1 as tf
-from split_cases import CASES, NOT_IN_HALF, Inputs
+from split_cases import CASES, NOT_IN_HALF, Inputs, takes_channels_first
 from split_harness import BFLOAT16, compare_all
 
 from stepd.hook.rewrite import table
@@ -22,7 +22,7 @@ PROMISED = {
     "BatchMatMul": "0 1 2 inner",
     "BatchMatMulV2": "0 1 2 3 inner",
     "Einsum": "0 1 2 3 in_f",
-    "Conv2D Conv2DBackpropInput": "0 1 3 inner",
+    "Conv2D Conv2DBackpropInput": "0 3 inner",
     "Conv2DBackpropFilter": "2 3 inner",
     "Conv3D Conv3DBackpropInputV2": "0 4 inner",
     "Conv3DBackpropFilterV2": "3 4 inner",
@@ -89,3 +89,5 @@ def test_every_op_type_of_the_table_was_compared() -> None:
         for op in ops.split():
             assert set(axes.split()) <= SEEN[op], (op, SEEN[op])
     assert "0" not in SEEN["FusedBatchNorm"]
+    if takes_channels_first():
+        assert "1" in SEEN["Conv2D"] & SEEN["Conv2DBackpropInput"]

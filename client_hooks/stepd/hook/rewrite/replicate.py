@@ -1,8 +1,9 @@
 """Data parallelism found in a graph: which ops have the batch in them, and how each is split on it (FastT, section 5.2).
 
-The batch comes in with what is fed, dequeued or drawn from an iterator, along axis 0. It is followed from op to op by their rules;
-an op that keeps several inputs in parts at once is preferred; weight gradients become terms of a sum, added once. Where no rule
-applies the region ends, and begins again behind it. Regions without an op that is worth its cuts are left whole.
+The batch comes in with what is fed, dequeued or drawn from an iterator, or drawn at random for its rows, along axis 0. It is
+followed from op to op by their rules; an op that keeps several inputs in parts at once is preferred; weight gradients become terms
+of a sum, added once. Where no rule applies the region ends, and begins again behind it. Regions without an op that is worth its
+cuts are left whole.
 
 Pure. Nothing here decides whether splitting pays: that is the planner's business.
 """
@@ -22,6 +23,7 @@ from stepd.hook.rewrite.slots import Held, Symbol, Way, is_multiple
 
 Tensor = tuple[str, int]
 _SOURCES = ("Placeholder", "IteratorGetNext", "QueueDequeue", "Unstage", "MapUnstage", "OrderedMapUnstage", "PyFunc", "EagerPyFunc")
+_DRAWN = ("RandomStandardNormal", "RandomUniform", "RandomUniformInt", "TruncatedNormal")
 _NO_DATA = (types_pb2.DT_RESOURCE, types_pb2.DT_VARIANT, types_pb2.DT_STRING)
 
 
@@ -61,7 +63,8 @@ class _Following:
 
     def visit(self, name: str) -> None:
         facts, node = self._facts, self._facts.view.nodes[name]
-        if node.op.startswith(_SOURCES):
+        drawn = node.op in _DRAWN and self._is_drawn_by_row(name)
+        if drawn or node.op.startswith(_SOURCES):
             for index, dtype in enumerate(graphview.output_types(node.proto)):
                 dims = facts.dims(name, index)
                 if dims and dtype not in _NO_DATA and (isinstance(dims[0], Symbol) or dims[0] == self._size):
@@ -85,6 +88,12 @@ class _Following:
         for slot, tensor in zip(way.inputs, facts.data_inputs(name), strict=True):
             if slot.kind != "whole" and self._parts.get(tensor) == slot.held(grain):
                 self._joins.join(tensor[0], name)
+
+    def _is_drawn_by_row(self, name: str) -> bool:
+        """Whether a random op makes something of several dimensions for every row of the batch, of a size that is known: noise that
+        a generator begins with. Where the size comes with what is fed, the op's rule follows it."""
+        dims = self._facts.dims(name, 0)
+        return dims is not None and len(dims) > 1 and dims[0] == self._size > 0
 
     def _best(self, name: str) -> tuple[Way, int] | None:
         """The way that keeps most of the inputs that hold the batch in parts, and the grain that it has then."""

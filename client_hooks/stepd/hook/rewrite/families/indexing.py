@@ -54,17 +54,23 @@ def shape_fed(op: OpFacts) -> Iterator[Way]:
 
 
 def gather(op: OpFacts) -> Iterator[Way]:
-    """Gather, GatherV2: (values, indices, axis): axes of the indices, and axes of the values that are not gathered from."""
+    """Gather, GatherV2: (values, indices, axis): axes of the indices, and axes of the values that are not gathered from; those
+    that both begin with (`batch_dims`) are cut in both."""
     dims, ids = op.dims(0), op.dims(1)
     at: int | None = 0 if op.op == "Gather" else one_axis(op, 2)
-    if dims is None or ids is None or at is None or op.number("batch_dims"):
+    if dims is None or ids is None or at is None:
         return
-    rest = (WHOLE,) * (len(op.inputs) - 2)
-    for axis, dim in enumerate(ids):
-        yield Way(str(at + axis), (WHOLE, cut(axis), *rest), (cut(at + axis),), units(dim))
-    for axis, dim in enumerate(dims):
+    rest, rows = (WHOLE,) * (len(op.inputs) - 2), op.number("batch_dims")
+    if not 0 <= rows <= min(at, len(ids)):
+        return
+    for axis in range(rows):
+        if dims[axis] == ids[axis]:
+            yield Way(str(axis), (cut(axis), cut(axis), *rest), (cut(axis),), units(dims[axis]))
+    for axis, dim in list(enumerate(ids))[rows:]:
+        yield Way(str(at + axis - rows), (WHOLE, cut(axis), *rest), (cut(at + axis - rows),), units(dim))
+    for axis, dim in list(enumerate(dims))[rows:]:
         if axis != at:
-            out = axis if axis < at else axis + len(ids) - 1
+            out = axis if axis < at else axis + len(ids) - rows - 1
             yield Way(str(out), (cut(axis), WHOLE, *rest), (cut(out),), units(dim))
 
 
