@@ -37,7 +37,7 @@ SCRIPT = HERE / "train_digits.py"
 BIN = Path(sys.executable).parent
 WARM_UP = 20  # steps that build executors and fill caches
 TURN = 20  # steps
-COMPARED = 60  # steps of each job, by turns
+COMPARED = 40  # steps of each job, by turns
 ROUNDS = {"in-session": 2, "restart": 1}  # of planning, until a job counts as settled: the first job has taught the second one
 TRIAL = 40.0  # seconds beyond its limit that a job may take to end a trial, which is not to fall into the turns
 ENDLESS = 1_000_000  # steps: the jobs are told when to end
@@ -208,7 +208,7 @@ def show(summary: dict[str, float | int]) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, default=Path("build/demo"))
-    parser.add_argument("--most", type=float, default=75.0, help="seconds that a job under stepd may take to settle")
+    parser.add_argument("--most", type=float, default=60.0, help="seconds that a job under stepd may take to settle")
     options = parser.parse_args()
     cores = sorted(os.sched_getaffinity(0))[:2]
     if len(cores) < 2:
