@@ -24,6 +24,7 @@ demo: $(STAMP) ## an unmodified training script, plainly, hand-placed and under 
 	$(BIN)/python docs/examples/demo.py --out build/demo
 
 test: $(STAMP) ## all tests that a commit must pass
+	$(BIN)/stepd warm-up > /dev/null # on all cores; tests would compile kernels on one
 	$(BIN)/python -m pytest -q
 
 lint: $(STAMP) ## ruff, mypy strict, import-linter, drift of the generated protobuf code
