@@ -91,7 +91,7 @@ def program(daemon: Daemon, tmp_path: Path) -> Iterator[subprocess.Popen[bytes]]
 
 
 @pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="two local devices need two cores")
-def test_the_guard_keeps_an_order_of_parts(daemon: Daemon, program: subprocess.Popen[bytes], tmp_path: Path) -> None:
+def test_the_guard_judges_an_order_of_parts(daemon: Daemon, program: subprocess.Popen[bytes], tmp_path: Path) -> None:
     job = daemon.eventually("the job runs", daemon.job)
     plain = operator_pb2.ActivateRequest(job=job, strategy_json=strategy(ordered=False), pin=True)
     daemon.eventually("parts without an order are accepted", lambda: daemon.ask("ActivateStrategy", plain))
