@@ -143,7 +143,7 @@ def test_what_the_first_look_had_no_time_for_runs_before_the_sweeps(lab, monkeyp
 
     monkeypatch.setattr(registry, "plan", slow)
     names = ("heft", "fastt-dpos", "etf", "getf", "m-topo", "expert")  # four of them at once are past the first look's share
-    options = PlanOptions(budget_seconds=10.0, clock=lambda: now[0], max_work=1, parameters={"algorithms": names})
+    options = PlanOptions(budget_seconds=7.0, clock=lambda: now[0], max_work=1, parameters={"algorithms": names})
     place(fork_join(lab, width=5, length=7, d=3), options)
     assert sorted(ran[: len(names)]) == sorted(names)
 

@@ -23,6 +23,7 @@ from stepd.core.errors import PlannerError, ProblemError, StrategyError
 from stepd.core.placement import registry
 from stepd.core.placement.registry import PlanOptions, stopped_clock
 from stepd.core.portfolio import candidates, coarse_start
+from stepd.core.portfolio.answers import Answers
 from stepd.core.portfolio.compiling import Compiling, Kernels, seconds_for_simulator, tiny_problem
 from stepd.core.portfolio.labels import Labelling, labellings
 from stepd.core.portfolio.local_search import LocalSearch
@@ -39,10 +40,6 @@ from stepd.core.strategy import Strategy
 ROUNDS_WITHOUT_CLOCK = 6
 BATCH = 4
 """Algorithms that run at the same time."""
-FAULTS = (ArithmeticError, LookupError, ValueError, RuntimeError)
-"""What a fault in one algorithm, or in a library that it calls, raises."""
-BATCHES_A_ROUND = 3
-"""While algorithms still run, the search gets as much time as they do, and at least a round after so many batches of them."""
 
 
 def place(problem: Problem, options: PlanOptions) -> Strategy:
@@ -56,8 +53,8 @@ def place(problem: Problem, options: PlanOptions) -> Strategy:
             options.report(best)
     if best is None:
         raise ProblemError(f"problem {problem.name!r}: no placement connects all its ops")
-    if running.failed:  # maybe since the best was found
-        best = replace(best, planner={**best.planner, "failed": dict(running.failed)})
+    if running.answers.failed:  # maybe since the best was found
+        best = replace(best, planner={**best.planner, "failed": dict(running.answers.failed)})
     return best
 
 
@@ -88,14 +85,13 @@ class _Search:
         self.began = options.clock()
         self.prepared = prepare(problem)
         self.bound: Bound = quick_bound(problem)
-        self.failed: dict[str, str] = {}
+        self.answers = Answers(problem)  # what has its ops split stays there; the pool and the search know whole ops only
         self.rounds = 0
         self.yielded = float(np.inf)
         self.compiling = Compiling(options.budget_seconds)
         self.most = options.max_work or (ROUNDS_WITHOUT_CLOCK if options.clock is stopped_clock else 1 << 30)
         self.first: list[Candidate] = []
         self.left: list[Run] = []  # what `_algorithms` had no time for
-        self.in_parts: list[Strategy] = []  # found by algorithms that split ops; the pool and the search know whole ones only
 
     def used(self) -> float:
         """Share of the budget that is gone."""
@@ -116,7 +112,7 @@ class _Search:
         yield from self._clusters(labels)
         names = tuple(self.options.parameter("algorithms", registry.names()))
         plain = replace(self.options, report=None, run_all=map, parameters={})
-        yield from self._algorithms(first_look(names, plain), until=0.3)
+        yield from self._algorithms(first_look(names, plain), until=0.5)
         local = self.local_search(labels)
         yield from self._round(local)
         sweep = full_sweep(names, plain, self.problem.n_ops, pool.track)
@@ -201,46 +197,29 @@ class _Search:
         return coarse_start.anneal_clusters(self.pool, start, self.options.seed)
 
     def _algorithms(self, runs: list[Run], until: float, local: LocalSearch | None = None) -> Iterator[Strategy]:
-        """Candidates of `runs` until that share of the budget is gone; with `local`, as much search in between."""
+        """Candidates of `runs` until that share of the budget is gone; with `local`, as much search in between as they take."""
         at_once = BATCH if self.compiling.unit == 0.0 else 1
         spent = searched = 0.0
-        for batch, k in enumerate(range(0, len(runs), at_once)):
+        for k in range(0, len(runs), at_once):
             self.left = runs[k:]
             if self.used() > until:
                 return
             if not self.compiling.affords(Kernels.ALGORITHM, self.used()):
                 break
             began = self.used()
-            found = self.options.run_all(self._algorithm, runs[k : k + at_once])
+            found = self.options.run_all(self.answers.candidate, runs[k : k + at_once])
             self.pool.try_all(candidate for candidate in found if candidate is not None)
             yield from self._better()
-            yield from self._better_in_parts()
+            for strategy in self.answers.better_in_parts(self.yielded, self.options.seed):
+                self.yielded = strategy.predicted_step_seconds
+                yield strategy
             spent += self.used() - began
-            while local is not None and (searched < spent or batch % BATCHES_A_ROUND == BATCHES_A_ROUND - 1):
+            while local is not None and searched < spent and self._going_on():
                 began = self.used()
                 yield from self._round(local)
                 searched += self.used() - began
-                if not self._going_on() or searched >= spent:
-                    break
         else:
             self.left = []
-
-    def _algorithm(self, run: Run) -> Candidate | None:
-        name, options = run
-        try:
-            found = registry.plan(name, self.problem, options)
-        except (PlannerError, StrategyError):
-            return None  # an extra that is not installed, or no answer within the memory: one candidate less
-        except FAULTS as error:
-            # One algorithm's fault costs its candidate, not the plan; the answer says so.
-            self.failed[name] = f"{type(error).__name__}: {error}"[:200]
-            return None
-        if found.splits:
-            self.in_parts.append(found)
-        varied: dict[str, Any] = {"memory": options.memory_factor} if options.memory_factor != 1.0 else {}
-        varied |= {} if options.link_aware else {"links": "blind"}
-        own = ", ".join(f"{key}={value}" for key, value in (varied | dict(options.parameters)).items())
-        return Candidate(f"{name}({own})" if own else name, found.placement.copy(), found.priority.copy())
 
     def _going_on(self) -> bool:
         """Whether there is something to search from, and budget or work left to find better."""
@@ -274,15 +253,6 @@ class _Search:
             self.yielded = self.pool.cost
             yield best
 
-    def _better_in_parts(self) -> Iterator[Strategy]:
-        """Strategies with ops in parts that an algorithm found, as far as they are better than all before."""
-        found, self.in_parts = self.in_parts, []
-        for strategy in found:
-            if strategy.planner.get("feasible") and strategy.predicted_step_seconds < self.yielded:
-                self.yielded = strategy.predicted_step_seconds
-                facts = {"algorithm": "portfolio", "origin": strategy.planner.get("algorithm"), "seed": self.options.seed}
-                yield replace(strategy, planner={**strategy.planner, **facts})
-
     def _strategy(self, entry: Entry) -> Strategy:
         placement, priority = entry.point.placement.copy(), entry.point.priority.copy()
         if self.options.order is not None:
@@ -300,7 +270,7 @@ class _Search:
             "peak_bytes": [int(peak) for peak in simulation.device_peak_bytes],
             "seconds": self.options.clock() - self.began,
             "rounds": self.rounds,
-            **({"failed": dict(self.failed)} if self.failed else {}),
+            **({"failed": dict(self.answers.failed)} if self.answers.failed else {}),
             "lower_bound_seconds": self.bound.seconds,
             "lower_bound_kind": self.bound.kind,
             "gap": self.bound.gap(simulation.step_seconds),

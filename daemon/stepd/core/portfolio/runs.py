@@ -1,7 +1,7 @@
 """Which algorithms give the portfolio candidates, and in which order: those that are most often best come first.
 
-The first parameters of every algorithm make the first look; then come the rest of their sweeps, less memory to fill where memory
-is tight, blindness to links, and on small problems the slow ones. It runs nothing.
+The first parameters of every algorithm make the first look; then come the rest of their sweeps, the slow ones where they take
+little of the budget, less memory to fill where memory is tight, and blindness to links. It runs nothing.
 """
 
 from __future__ import annotations
@@ -15,8 +15,11 @@ from stepd.core.placement.registry import PlanOptions
 Run = tuple[str, PlanOptions]
 
 LEADING = ("heft", "fastt-dpos", "metis", "data-parallel", "etf", "getf", "celeritas", "dsc")
-SLOW_ALGORITHMS_UP_TO = 1500
-"""Ops; on larger problems the time is better spent on the search."""
+SLOW_OPS, SLOW_OPS_A_SECOND = 1500, 150
+"""Slow algorithms run on problems of so many ops, and of so many for each second of the budget; on larger ones the time is better
+spent on the search."""
+NEARLY_FAST = {"linear-clustering": 15_000}
+"""Ops up to which these take a quarter of a second at most."""
 SLOW_SHARE = 0.05
 """Of the budget, for one run of a slow algorithm."""
 TIGHTER = (0.85, 0.7)
@@ -32,13 +35,13 @@ def full_sweep(names: Sequence[str], plain: PlanOptions, n_ops: int, tight: bool
     """What `first_look` leaves out."""
     fast = _fast(names)
     runs = [(name, options) for name in fast for options in registry.swept(name, plain)[1:]]
+    most = max(SLOW_OPS, int(SLOW_OPS_A_SECOND * plain.budget_seconds))
+    short = replace(plain, budget_seconds=plain.budget_seconds * SLOW_SHARE)
+    slow = [name for name in names if registry.find(name).effort == "slow" and n_ops <= max(most, NEARLY_FAST.get(name, 0))]
+    runs += [(name, options) for name in slow for options in registry.swept(name, short)]
     variants = [replace(plain, memory_factor=factor) for factor in TIGHTER] if tight else []
     variants.append(replace(plain, link_aware=False))
     runs += [(name, options) for variant in variants for name in fast for options in registry.swept(name, variant)]
-    if n_ops <= SLOW_ALGORITHMS_UP_TO:
-        short = replace(plain, budget_seconds=plain.budget_seconds * SLOW_SHARE)
-        slow = [name for name in names if registry.find(name).effort == "slow"]
-        runs += [(name, options) for name in slow for options in registry.swept(name, short)]
     return runs
 
 

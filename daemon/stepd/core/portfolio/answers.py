@@ -1,0 +1,62 @@
+"""What single algorithms answer, as the portfolio takes it: whole ones as candidates, ones with ops in parts apart, faults noted.
+
+It decides neither which algorithms run nor when.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from stepd.core.errors import PlannerError, StrategyError
+from stepd.core.placement import registry
+from stepd.core.placement.registry import PlanOptions
+from stepd.core.portfolio.pool import Candidate
+from stepd.core.portfolio.runs import Run
+from stepd.core.problem import Problem
+from stepd.core.strategy import Strategy
+
+FAULTS = (ArithmeticError, LookupError, ValueError, RuntimeError)
+"""What a fault in one algorithm, or in a library that it calls, raises."""
+
+
+@dataclass(eq=False)
+class Answers:
+    """The answers on one problem. failed: algorithm -> its fault; in_parts: since they were last taken, with ops that are split."""
+
+    problem: Problem
+    failed: dict[str, str] = field(default_factory=dict)
+    in_parts: list[Strategy] = field(default_factory=list)
+
+    def candidate(self, run: Run) -> Candidate | None:
+        """Run one algorithm."""
+        name, options = run
+        try:
+            found = registry.plan(name, self.problem, options)
+        except (PlannerError, StrategyError):
+            return None  # an extra that is not installed, or no answer within the memory: one candidate less
+        except FAULTS as error:
+            # One algorithm's fault costs its candidate, not the plan; the answer says so.
+            self.failed[name] = f"{type(error).__name__}: {error}"[:200]
+            return None
+        if found.splits:
+            self.in_parts.append(found)
+        return Candidate(_origin(name, options), found.placement.copy(), found.priority.copy())
+
+    def better_in_parts(self, than: float, seed: int) -> Iterator[Strategy]:
+        """Better and better strategies with ops in parts among those since the last call, all shorter than that many seconds."""
+        found, self.in_parts = self.in_parts, []
+        for strategy in found:
+            if strategy.planner.get("feasible") and strategy.predicted_step_seconds < than:
+                than = strategy.predicted_step_seconds
+                facts = {"algorithm": "portfolio", "origin": strategy.planner.get("algorithm"), "seed": seed}
+                yield replace(strategy, planner={**strategy.planner, **facts})
+
+
+def _origin(name: str, options: PlanOptions) -> str:
+    """The algorithm, and in which parameters it differs from its defaults."""
+    varied: dict[str, Any] = {"memory": options.memory_factor} if options.memory_factor != 1.0 else {}
+    varied |= {} if options.link_aware else {"links": "blind"}
+    own = ", ".join(f"{key}={value}" for key, value in (varied | dict(options.parameters)).items())
+    return f"{name}({own})" if own else name

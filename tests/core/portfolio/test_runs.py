@@ -1,0 +1,46 @@
+"""Which algorithms run, and in which order: every one with its own parameters before variants of those that have run."""
+
+from __future__ import annotations
+
+from stepd.core.placement import registry
+from stepd.core.placement.registry import PlanOptions
+from stepd.core.portfolio.runs import first_look, full_sweep
+
+PLAIN = PlanOptions(budget_seconds=10.0)
+
+
+def names_of(runs):
+    return [name for name, _ in runs]
+
+
+def test_slow_algorithms_come_before_variants_of_the_fast_ones():
+    """Where memory is tight there are hundreds of variants, and the budget may end among them."""
+    runs = full_sweep(registry.names(), PLAIN, n_ops=700, tight=True)
+    slow = [k for k, (name, _) in enumerate(runs) if registry.find(name).effort == "slow"]
+    variants = [k for k, (_, options) in enumerate(runs) if options.memory_factor != 1.0 or not options.link_aware]
+    assert {"m-sct", "linear-clustering", "fastt-os-dpos"} <= set(names_of(runs))
+    assert max(slow) < min(variants)
+
+
+def test_every_parameter_set_of_what_is_fast_runs_once_before_the_variants():
+    plain = [
+        run
+        for run in full_sweep(registry.names(), PLAIN, n_ops=700, tight=True)
+        if run[1].memory_factor == 1.0 and run[1].link_aware
+    ]
+    for name in registry.names():
+        if registry.find(name).effort == "fast" and name != "single":
+            count = names_of(first_look(registry.names(), PLAIN)).count(name) + names_of(plain).count(name)
+            assert count == len(registry.swept(name, PLAIN)), name
+
+
+def test_slow_algorithms_run_on_larger_problems_where_the_budget_is_long():
+    def slow(n_ops, seconds):
+        runs = full_sweep(registry.names(), PlanOptions(budget_seconds=seconds), n_ops, tight=False)
+        return {name for name in names_of(runs) if registry.find(name).effort == "slow"}
+
+    assert "m-sct" in slow(1500, 1.0)
+    assert "m-sct" not in slow(5000, 10.0)
+    assert "m-sct" in slow(5000, 60.0)
+    assert slow(10_000, 1.0) == {"linear-clustering"}
+    assert slow(36_000, 10.0) == set()
