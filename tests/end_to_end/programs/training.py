@@ -146,12 +146,22 @@ def program_rewrites(record):
     distributed = x * w + x * tf.transpose(w) + x * fused
     softened = tf.nn.softmax(tf.nn.leaky_relu(tf.matmul(fused, w) + b, 0.1))
     norm = tf.reduce_mean(tf.square(x - tf.reduce_mean(x, -1, keepdims=True)), -1)
+    top, low = tf.reduce_max(tf.sin(x), 0), tf.reduce_min(tf.cos(x), 0)
+    pushed = [
+        top * 0.3 * 0.7,
+        (top * low) * 0.3,
+        (top + low) - 0.3,
+        0.3 - (top - low),
+        (top * 0.3) / 0.7,
+        tf.matmul(x, w) + b - 0.7,
+    ]
     with tf.Session() as sess:
         sess.run(tf.global_variables_initializer())
         for k in range(12):
             feed = {x: np.cos(np.arange(256.0) * (k + 1)).reshape(16, 16)}
             record.value(f"sums {k}", sess.run([tree, chain, added, distributed], feed))
             record.value(f"fusions {k}", sess.run([fused, gelu, conv, frozen, folded, softened, norm], feed))
+            record.value(f"constants {k}", sess.run(pushed, feed))
             record.value(f"everything {k}", sess.run([tree, chain, added, fused, gelu, conv, frozen, folded, softened], feed))
 
 

@@ -47,3 +47,20 @@ def test_a_function_that_runs_as_one_and_draws_keeps_every_step_where_it_is(noin
     assert ("StackedNoise" in classify(view).apart) == apart
     held = [name for name, why in classify(view).held.items() if "draws" in why]
     assert bool(held) == (seed is not None)  # whatever the function is named like
+
+
+def test_what_a_constant_is_pushed_into_stays_together_with_all_that_it_is_given() -> None:
+    with tf.Graph().as_default() as graph:
+        x = tf.placeholder(tf.float32, [4, 3])
+        a, b, c = (tf.reduce_max(x + float(k), 0, name=name) for k, name in enumerate("abc"))
+        d, e = tf.reduce_min(x, 0, name="d"), tf.reduce_mean(x, 0, name="e")
+        product = tf.multiply(a, b, name="product")
+        tf.multiply(product, 0.3, name="scaled")
+        tf.reduce_sum(product, name="another_reader")  # a step without it is rewritten
+        tf.subtract(1.0, tf.add(tf.add(c, 0.1, name="inner"), tf.sin(a, name="sine"), name="outer"), name="rest")
+        tf.multiply(tf.add(d, e, name="sum"), 0.3, name="not_alike")
+        view = GraphView.parse(graph.as_graph_def().SerializeToString(), lambda name: name)
+    together = [set(group) for group in classify(view).groups]
+    assert any({"a", "b", "product", "scaled"} <= group for group in together)
+    assert any({"c", "inner", "sine", "outer", "rest"} <= group for group in together)
+    assert not any({"another_reader", "d", "e"} & group for group in together)

@@ -11,7 +11,7 @@ from typing import Any
 
 from tensorflow.core.framework import types_pb2
 
-from stepd.hook.engine import aliases, graphview, rules, sums
+from stepd.hook.engine import aliases, graphview, pushed, rules, sums
 from stepd.hook.engine.graphview import GraphView, Node
 
 
@@ -219,8 +219,9 @@ def _groups(view: GraphView) -> tuple[tuple[str, ...], ...]:
     union = graphview.Union()
     for worker, given in aliases.late_workers(view):
         union.join(given, worker)
+    constants = pushed.constants(view)
     for node in view.nodes.values():
-        for term in sums.first_terms(view, node):
+        for term in (*sums.first_terms(view, node), *pushed.beside(view, node, constants)):
             union.join(term, node.name)
         types = graphview.input_types(node.proto)
         sums_inside = sums.in_bodies(view, node)

@@ -79,6 +79,12 @@ FUSED_IF_SOLE_READER = (
     (frozenset({"Add", "AddV2", "Sub"}), _UNARY),
 )  # fmt: skip
 
+# Third: a constant that is combined with such a pair of ops is pushed down into the first of them, and folded there, when all that
+# the first is given lies on the same device as well: (a * b) * 0.3 becomes a * (b * 0.3). RealDiv by a constant is a Mul by then.
+PUSHED_DOWN = (frozenset({"Add", "AddV2", "Sub"}), frozenset({"Mul", "RealDiv", "Div"}))
+# What is known before the graph runs where the shapes are.
+OF_SHAPES = frozenset({"Shape", "ShapeN", "Size", "Rank"})
+
 
 def works_on_variable(op: str) -> bool:
     return op in VARIABLE_OPS or op.startswith(VARIABLE_OP_PREFIXES)

@@ -1,0 +1,77 @@
+"""Which ops must share a device so that Grappler pushes constants down in a copy where it does plainly.
+
+(a * b) * 0.3 becomes a * (b * 0.3), which may round otherwise, where all five lie on one device; on several it stays as it is.
+Pure: it looks at a graph and must not know what moves.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from stepd.hook.engine import graphview, rules
+from stepd.hook.engine.graphview import GraphView, Node
+
+
+def beside(view: GraphView, node: Node, constants: frozenset[str]) -> Iterator[str]:
+    """The ops that must lie where `node` does, because one of `constants` that it adds, or multiplies by, may go down into them.
+
+    How many read the ops in between makes no difference here: a step that needs only one of the readers is rewritten.
+    """
+    own = [name for name, k in node.inputs if k >= 0 and name in constants]
+    if not own or not _down(view, node, constants):
+        return
+    yield from _with_readers(view, own)
+    stack, seen = [node], {node.name}
+    while stack:
+        for below in _down(view, stack.pop(), constants):
+            if below.name in seen:
+                continue
+            seen.add(below.name)
+            stack.append(below)
+            yield below.name
+            given = [name for name, k in below.inputs if k >= 0]
+            yield from (name for name in given if name not in constants)
+            yield from _with_readers(view, [name for name in given if name in constants])
+
+
+def _down(view: GraphView, node: Node, constants: frozenset[str]) -> list[Node]:
+    """What `node` is given that a constant may be pushed into."""
+    given = [view.nodes[name] for name, k in node.inputs if k >= 0]
+    alike: frozenset[str] = frozenset().union(*(ops for ops in rules.PUSHED_DOWN if node.op in ops))
+    found = [below for below in given if below.op in alike and below.name not in constants]
+    if node.op == "Mul":
+        found += [
+            below
+            for below in given
+            if below.op in rules.CONTRACTIONS and any(k >= 0 and name in constants for name, k in below.inputs)
+        ]
+    return found
+
+
+def _with_readers(view: GraphView, names: list[str]) -> Iterator[str]:
+    """What computes the constants `names`; of plain ones, which lie where all their readers do, whoever else reads them."""
+    for name in names:
+        if view.nodes[name].op == "Const":
+            yield from view.consumers[name]
+        else:
+            yield name
+
+
+def constants(view: GraphView) -> frozenset[str]:
+    """What can be computed before the graph runs. Of shapes it is not known here: they may be known then, so they count."""
+    found = {name for name, node in view.nodes.items() if node.op in rules.OF_SHAPES or (node.op == "Const" and not node.inputs)}
+    stack = list(found)
+    while stack:
+        for name in view.consumers[stack.pop()]:
+            node = view.nodes[name]
+            if name not in found and _folds(node) and all(source in found for source, k in node.inputs if k >= 0):
+                found.add(name)
+                stack.append(name)
+    return frozenset(found)
+
+
+def _folds(node: Node) -> bool:
+    """Does Grappler compute such an op ahead when it knows what it is given?"""
+    if node.op in rules.CONTROL_FLOW | rules.UNMOVED or not any(k >= 0 for _, k in node.inputs):
+        return False
+    return graphview.op_def(node.op) is not None and not graphview.is_stateful(node.op) and not graphview.function_attrs(node.op)
