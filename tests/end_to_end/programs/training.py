@@ -165,6 +165,28 @@ def program_rewrites(record):
             record.value(f"everything {k}", sess.run([tree, chain, added, fused, gelu, conv, frozen, folded, softened], feed))
 
 
+def program_residual(record):
+    """Blocks with a shortcut, normalized in plain ops: sums of sums whose gradients ask for the shapes of all in between."""
+    x, labels = tf.placeholder(tf.float32, [None, 8, 8, 3]), tf.placeholder(tf.int32, [None])
+    hidden = convolution(x, 6, "in")
+    for k in range(2):
+        inner = convolution(hidden, 6, f"c{k}")
+        with tf.variable_scope(f"n{k}"):
+            scale = tf.get_variable("scale", [6], initializer=tf.ones_initializer())
+            shift = tf.get_variable("shift", [6], initializer=tf.zeros_initializer())
+            inner = tf.nn.batch_normalization(inner, *tf.nn.moments(inner, [0, 1, 2]), shift, scale, 1e-5)
+        hidden = tf.nn.relu(inner + hidden)
+    logits = dense(tf.reduce_mean(hidden, [1, 2]), 4, "out")
+    loss = tf.reduce_mean(tf.nn.sparse_softmax_cross_entropy_with_logits(labels=labels, logits=logits))
+    train = tf.train.GradientDescentOptimizer(0.05).minimize(loss)
+    rng = np.random.RandomState(0)
+    with tf.Session() as sess:
+        sess.run(tf.global_variables_initializer())
+        for k in range(14):
+            feed = {x: rng.rand(6, 8, 8, 3), labels: rng.randint(0, 4, 6)}
+            record.value(f"loss {k}", sess.run([loss, train], feed)[0])
+
+
 def program_adversaries(record):
     """Two players that share a graph, trained in turn."""
     z = tf.random_normal([8, 3], seed=1)

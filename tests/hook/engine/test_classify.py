@@ -49,6 +49,21 @@ def test_a_function_that_runs_as_one_and_draws_keeps_every_step_where_it_is(noin
     assert bool(held) == (seed is not None)  # whatever the function is named like
 
 
+def test_who_asks_for_a_shape_alone_is_no_reader_of_a_sum() -> None:
+    with tf.Graph().as_default() as graph:
+        x = tf.placeholder(tf.float32, [None, 3])
+        inner = tf.add(tf.sin(x), tf.cos(x), name="inner")
+        tf.shape(inner)  # as a gradient does; Grappler may know the answer, and makes one sum of both then
+        tf.add(inner, tf.tan(x), name="outer")
+        read = tf.add(tf.exp(x), tf.tanh(x), name="read_twice")
+        tf.reduce_sum(read)
+        tf.add(read, tf.atan(x), name="apart")
+        view = GraphView.parse(graph.as_graph_def().SerializeToString(), lambda name: name)
+    together = [set(group) for group in classify(view).groups]
+    assert any({"inner", "outer"} <= group for group in together)
+    assert not any({"read_twice", "apart"} <= group for group in together)
+
+
 def test_what_a_constant_is_pushed_into_stays_together_with_all_that_it_is_given() -> None:
     with tf.Graph().as_default() as graph:
         x = tf.placeholder(tf.float32, [4, 3])

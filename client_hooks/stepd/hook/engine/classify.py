@@ -244,8 +244,14 @@ def _fused(view: GraphView, producer: Node, consumer: Node) -> bool:
         return True
     for first, second in rules.FUSED_IF_SOLE_READER:
         if producer.op in first and consumer.op in second:
-            return len(view.consumers[producer.name]) == 1
+            return _readers(view, producer) == 1
     return False
+
+
+def _readers(view: GraphView, producer: Node) -> int:
+    """How many read its value. Who only asks for its shape may be gone by the time at which Grappler counts: gradients of sums and
+    products ask for it, to undo broadcasting."""
+    return sum(view.nodes[name].op not in rules.OF_SHAPES for name in view.consumers[producer.name])
 
 
 def _with_constants(view: GraphView, producer: Node, consumer: Node) -> Iterator[str]:
