@@ -249,9 +249,11 @@ def _fused(view: GraphView, producer: Node, consumer: Node) -> bool:
 
 
 def _readers(view: GraphView, producer: Node) -> int:
-    """How many read its value. Who only asks for its shape may be gone by the time at which Grappler counts: gradients of sums and
-    products ask for it, to undo broadcasting."""
-    return sum(view.nodes[name].op not in rules.OF_SHAPES for name in view.consumers[producer.name])
+    """How many read its value. Who only asks for the shape of a sum or product may be gone by the time at which Grappler counts:
+    gradients do, to undo broadcasting.
+    """
+    of_shape = rules.OF_SHAPES if producer.op in rules.ARITHMETIC else frozenset()
+    return sum(view.nodes[name].op not in of_shape for name in view.consumers[producer.name])
 
 
 def _with_constants(view: GraphView, producer: Node, consumer: Node) -> Iterator[str]:

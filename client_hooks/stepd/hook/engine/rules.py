@@ -67,14 +67,14 @@ FUSED = (
 )  # fmt: skip
 # Second: rewrites that need a value that nobody else reads: sums of sums become one AddN, common factors are hoisted,
 # constants are pushed down, unary functions composed.
-_ARITHMETIC = _TERMS | {"AddN", "RealDiv", "Div", "Neg", "Reciprocal", "Inv"}
+ARITHMETIC = _TERMS | {"AddN", "RealDiv", "Div", "Neg", "Reciprocal", "Inv"}
 _UNARY = frozenset({
     "Abs", "Acos", "Acosh", "Asin", "Asinh", "Atan", "Atanh", "Ceil", "Cos", "Cosh", "Expm1", "Exp", "Floor", "Log",
     "Log1p", "Neg", "Reciprocal", "Rint", "Round", "Rsqrt", "Sigmoid", "Sin", "Sinh", "Sqrt", "Square", "Tan", "Tanh",
     "Relu", "Relu6", "Elu",
 })  # fmt: skip
 FUSED_IF_SOLE_READER = (
-    (_ARITHMETIC, _ARITHMETIC | CONTRACTIONS | {"BiasAdd", "Log", "Sqrt", "Rsqrt"}),
+    (ARITHMETIC, ARITHMETIC | CONTRACTIONS | {"BiasAdd", "Log", "Sqrt", "Rsqrt"}),
     (_UNARY, _UNARY | {"Mul", "Sub", "RealDiv", "Div"}),
     (frozenset({"Add", "AddV2", "Sub"}), _UNARY),
 )  # fmt: skip
