@@ -77,6 +77,7 @@ CORE = frozenset(
         "supervisor.coordinator",
         "tables.mutable",
         "training.pipeline",
+        "training.residual",
         "training.rewrites",
         "variables.ref",
         "variables.partitioned",
