@@ -110,6 +110,7 @@ def kernels() -> None:
         "pinned": {},
         "device_kinds": {},
         "together": [],
+        "lifted": {},
         "splits": [],
     }
     planned = asyncio.run(PlannerPool(default_cache_dir(), 0, yields=False).plan(request))

@@ -158,6 +158,8 @@ def graph_report(
             joined_bytes=offer.joined_bytes,
             adds=offer.adds,
         )
+    for op, barrier in graph.lifted.items():
+        report.lifted.add(op=op, control=barrier)
     for group in graph.colocated:
         report.colocated.add(op=group)
     for kind in kinds:

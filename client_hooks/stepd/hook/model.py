@@ -89,7 +89,9 @@ class SessionDevice:
 
 @dataclass(frozen=True)
 class GraphDescription:
-    """What the engine offers to planners. `graph_def`: TensorFlow's serialized GraphDef of the user's graph."""
+    """What the engine offers to planners. `graph_def`: TensorFlow's serialized GraphDef of the user's graph. `lifted`: op -> the
+    control input that it has there, but not under a strategy.
+    """
 
     fingerprint: str
     graph_def: bytes
@@ -99,6 +101,7 @@ class GraphDescription:
     notes: tuple[str, ...] = ()
     restart_obstacles: tuple[str, ...] = ()
     splits: tuple[SplitOffer, ...] = ()
+    lifted: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

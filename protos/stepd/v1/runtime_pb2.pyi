@@ -338,6 +338,26 @@ class PinnedOp(google.protobuf.message.Message):
 global___PinnedOp = PinnedOp
 
 @typing.final
+class LiftedWait(google.protobuf.message.Message):
+    """A control input of the program's graph that the ops of a strategy do without."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    OP_FIELD_NUMBER: builtins.int
+    CONTROL_FIELD_NUMBER: builtins.int
+    op: builtins.str
+    control: builtins.str
+    def __init__(
+        self,
+        *,
+        op: builtins.str = ...,
+        control: builtins.str = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["control", b"control", "op", b"op"]) -> None: ...
+
+global___LiftedWait = LiftedWait
+
+@typing.final
 class SplitChoice(google.protobuf.message.Message):
     """A split that the rewriter can do: op `op` can be cut on `axis` into up to `max_parts`."""
 
@@ -405,6 +425,7 @@ class GraphReport(google.protobuf.message.Message):
     DEVICE_KINDS_FIELD_NUMBER: builtins.int
     KIND_FIELD_NUMBER: builtins.int
     NOTES_FIELD_NUMBER: builtins.int
+    LIFTED_FIELD_NUMBER: builtins.int
     session_id: builtins.str
     fingerprint: builtins.str
     """sha256 of the deterministic description of nodes, hex"""
@@ -426,6 +447,8 @@ class GraphReport(google.protobuf.message.Message):
     def notes(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
         """e.g. variables read and written without order"""
 
+    @property
+    def lifted(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___LiftedWait]: ...
     def __init__(
         self,
         *,
@@ -438,8 +461,9 @@ class GraphReport(google.protobuf.message.Message):
         device_kinds: collections.abc.Iterable[builtins.str] | None = ...,
         kind: collections.abc.Iterable[global___StepKind] | None = ...,
         notes: collections.abc.Iterable[builtins.str] | None = ...,
+        lifted: collections.abc.Iterable[global___LiftedWait] | None = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["colocated", b"colocated", "device_kinds", b"device_kinds", "fingerprint", b"fingerprint", "graph_def", b"graph_def", "kind", b"kind", "notes", b"notes", "pinned", b"pinned", "session_id", b"session_id", "split", b"split"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["colocated", b"colocated", "device_kinds", b"device_kinds", "fingerprint", b"fingerprint", "graph_def", b"graph_def", "kind", b"kind", "lifted", b"lifted", "notes", b"notes", "pinned", b"pinned", "session_id", b"session_id", "split", b"split"]) -> None: ...
 
 global___GraphReport = GraphReport
 

@@ -48,14 +48,14 @@ def test_a_short_read_comes_before_a_long_write(use_resource: bool) -> None:
     view = view_of(graph)
     kind = step_kind([], [read.name], [write.name])
     reader = "read/ReadVariableOp" if use_resource else "read"
-    assert first_reads(view, kind) == {First(reader, write.name)}
+    assert first_reads(view, kind).reads == {First(reader, write.name)}
     alone = step_kind([], [], [write.name])
-    assert first_reads(view, alone) == frozenset()
-    assert common(view, {kind: first_reads(view, kind)}) == first_reads(view, kind)
-    assert common(view, {kind: first_reads(view, kind), alone: frozenset()}) == frozenset()
-    assert serves(first_reads(view, kind), frozenset(), executed(view, kind))
-    assert not serves(first_reads(view, kind), frozenset(), executed(view, alone))
-    assert not serves(frozenset(), first_reads(view, kind), executed(view, kind))
+    assert first_reads(view, alone).reads == frozenset()
+    assert common(view, {kind: first_reads(view, kind).reads}) == first_reads(view, kind).reads
+    assert common(view, {kind: first_reads(view, kind).reads, alone: frozenset()}) == frozenset()
+    assert serves(first_reads(view, kind).reads, frozenset(), executed(view, kind))
+    assert not serves(first_reads(view, kind).reads, frozenset(), executed(view, alone))
+    assert not serves(frozenset(), first_reads(view, kind).reads, executed(view, kind))
 
 
 def test_what_may_wait_or_is_as_late_as_the_write_is_left_alone() -> None:
@@ -71,9 +71,9 @@ def test_what_may_wait_or_is_as_late_as_the_write_is_left_alone() -> None:
         quick = tf.assign_add(v, 1.0, name="quick").op
     view = view_of(graph)
     for fetch in (behind_a_queue, later, in_a_branch):
-        assert first_reads(view, step_kind(["x:0"], [fetch.name], [write.name])) == frozenset(), fetch.name
-    assert {pair.write for pair in first_reads(view, step_kind([], [after.name], [write.name]))} == {write.name}
-    assert first_reads(view, step_kind([], [after.name], [quick.name])) <= {First(after.op.inputs[0].op.name, quick.name)}
+        assert first_reads(view, step_kind(["x:0"], [fetch.name], [write.name])).reads == frozenset(), fetch.name
+    assert {pair.write for pair in first_reads(view, step_kind([], [after.name], [write.name])).reads} == {write.name}
+    assert first_reads(view, step_kind([], [after.name], [quick.name])).reads <= {First(after.op.inputs[0].op.name, quick.name)}
 
 
 def test_a_read_in_a_branch_tells_behind_it(branches: None) -> None:
@@ -84,8 +84,8 @@ def test_a_read_in_a_branch_tells_behind_it(branches: None) -> None:
         value = tf.cond(tf.is_variable_initialized(v), v.read_value, lambda: 0.0)
         behind = tf.cast(value, tf.int64, name="behind")
     view = view_of(graph)
-    assert first_reads(view, step_kind([], [behind.name], [write.name])) == {First("behind", write.name)}
-    assert first_reads(view, step_kind([], [value.name], [write.name])) == frozenset()
+    assert first_reads(view, step_kind([], [behind.name], [write.name])).reads == {First("behind", write.name)}
+    assert first_reads(view, step_kind([], [value.name], [write.name])).reads == frozenset()
 
 
 def test_in_a_copy_the_write_waits_for_the_read_and_nothing_is_dragged(hooked: Callable[..., Any], two_devices: Any) -> None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import functools
 import weakref
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -22,10 +22,10 @@ from stepd.hook.engine.home import home
 from stepd.hook.engine.homes import Homes
 from stepd.hook.engine.kinds import Kind, Route
 from stepd.hook.engine.mirror import Mirror
-from stepd.hook.engine.plan import Plan, ordered, reading
+from stepd.hook.engine.plan import Plan, lifting, ordered, reading
 from stepd.hook.engine.reads import NOTHING, First, Reads, possible, serves
 from stepd.hook.model import Order
-from stepd.hook.order import control, priorities
+from stepd.hook.order import barriers, control, priorities
 from stepd.hook.order.native import library
 from stepd.hook.order.planning import NO_ORDER, still_possible
 from stepd.hook.order.steps import executed
@@ -45,8 +45,9 @@ class Copy:
         devices: Devices | None = None,
         facts: Callable[[GraphView], Facts] | None = None,
         first: Reads = lambda kind: NOTHING,
+        settled: Callable[[Kind], bool] = lambda kind: True,
     ) -> None:
-        """`first`: the reads that are to come first in steps of a kind."""
+        """`first`: the reads that are to come first in steps of a kind. `settled`: has what it reads and writes an order else?"""
         self.plan = plan
         self._mirror = mirror
         self._homes = homes
@@ -54,9 +55,11 @@ class Copy:
         self._devices = devices
         self._facts = facts
         self._first = first
+        self._settled = settled
         # For step kinds that feed what is split: the same in one piece.
         self._unsplit: Copy | None = None
-        # For step kinds that the edges of an order would drag ops into: the same without an order.
+        # For step kinds that the edges of an order would drag ops into, or that would execute less without a barrier: the same
+        # without an order, and with all barriers.
         self._unordered: Copy | None = None
         # For step kinds in which other reads come first: the same with those.
         self._reading: dict[frozenset[First], Copy] = {}
@@ -74,7 +77,7 @@ class Copy:
         return [other for other in (self._unordered, self._unsplit, *self._reading.values()) if other is not None]
 
     def _other(self, plan: Plan, facts: Callable[[GraphView], Facts] | None = None) -> Copy:
-        return Copy(plan, self._mirror, self._homes, self._new_prefix, self._devices, facts, self._first)
+        return Copy(plan, self._mirror, self._homes, self._new_prefix, self._devices, facts, self._first, self._settled)
 
     def serving(self, kind: Kind, view: GraphView) -> Copy:
         """Where a step of `kind` runs: on this copy; on one without the order where that would change what it executes; on one
@@ -83,22 +86,26 @@ class Copy:
             if self._unsplit is None:
                 self._unsplit = self._other(ordered(replace(self.plan, splits={}), NO_ORDER, view))
             return self._unsplit.serving(kind, view)
-        edges, wanted = self.plan.order.edges, self._first(kind)
-        if not edges and not self.plan.reads and not wanted:
+        edges, lifts, wanted = self.plan.order.edges, self.plan.lifts, self._first(kind)
+        if not edges and not lifts and not self.plan.reads and not wanted:
             return self
         run = executed(view, kind.step)
-        if edges and (kind.in_parts or not control.serves(edges, run)):
+        if (edges or lifts) and (kind.in_parts or not control.serves(edges, run) or not self._lifts_serve(kind, run)):
             if self._unordered is None:
-                self._unordered = self._other(ordered(self.plan, NO_ORDER, view))
+                self._unordered = self._other(ordered(lifting(self.plan, barriers.NOTHING, view), NO_ORDER, view))
             return self._unordered.serving(kind, view)
         if wanted not in self._possible:  # many steps want the same
-            self._possible[wanted] = possible(view, wanted, self.plan.splits, edges)
+            self._possible[wanted] = possible(barriers.without(view, lifts), wanted, self.plan.splits, edges)
         wanted = self._possible[wanted]
         if serves(self.plan.reads, wanted, run):
             return self
         if wanted not in self._reading:
             self._reading[wanted] = self._other(reading(self.plan, wanted, view), self._facts)
         return self._reading[wanted]
+
+    def _lifts_serve(self, kind: Kind, run: Collection[str]) -> bool:
+        lifts = [lift for lift in self.plan.lifts if lift.op in run]
+        return not lifts or (barriers.serves(lifts, run) and self._settled(kind))
 
     def name_of(self, op: str) -> str:
         """The mirror's name for a user op under this copy."""
@@ -122,6 +129,9 @@ class Copy:
             return False
         self._possible.clear()
         reads = frozenset(pair for pair in self.plan.reads if pair.write not in classes.held)
+        if not self.plan.lifts <= plan.lifts:
+            return False
+        plan = lifting(plan, self.plan.lifts, view)
         plan = reading(ordered(plan, still_possible(self.plan.order, classes), view), reads, view)
         for name in self._operations:
             if plan.splits.get(name) != self.plan.splits.get(name) or plan.sums.get(name) != self.plan.sums.get(name):
@@ -146,7 +156,8 @@ class Copy:
         if not missing:
             return []
         edges, device = self.plan.order.edges, functools.partial(self._device, view)
-        where = self.plan.device_of, edges, device, *self._splits(view, missing), self.plan.reads, self.plan.sums
+        plan = self.plan
+        where = plan.device_of, edges, device, *self._splits(view, missing), plan.reads, plan.sums, plan.lifts
         nodes = copied_nodes(view, missing, self._here_names(), self._new_prefix(), *where)
         if self.plan.order.way is Order.NATIVE:
             library.add(self._own_table(), priorities.with_table(nodes, missing, self.plan.order.priority, self._own_table()))

@@ -15,7 +15,7 @@ from stepd.hook.engine import terms
 from stepd.hook.engine.graphview import GraphView, Node
 from stepd.hook.engine.names import copy_name
 from stepd.hook.engine.reads import First
-from stepd.hook.order import control
+from stepd.hook.order import barriers, control
 from stepd.hook.order.edges import Edge
 from stepd.hook.rewrite.chosen import Chosen
 from stepd.hook.rewrite.emit import split_nodes
@@ -36,13 +36,15 @@ def copied_nodes(
     facts: Facts | None = None,
     reads: Iterable[First] = (),
     sums: terms.Orders | None = None,
+    lifts: barriers.Lifts = barriers.NOTHING,
 ) -> list[node_def_pb2.NodeDef]:
     """NodeDefs of a copy of `names`, named by `mark`, in their order; behind them those that tie the `edges` of an order.
 
     `here` names the mirror's node for user ops that are not copied now (missing: the op's own name). `device_of` gives the device
     of ops that the strategy moves; the others keep the device that the user asked for. `device` gives the device of any op.
     `splits`, with the `facts` of the view: ops that run in parts; the parts come last. `reads`: those that come before a write.
-    `sums`: those that add up in a given order; where ops run in parts they add up as they come.
+    `sums`: those that add up in a given order; where ops run in parts they add up as they come. `lifts`: waits that the copies do
+    without.
     """
     inside = set(names)
 
@@ -51,6 +53,7 @@ def copied_nodes(
 
     order = list(names)
     nodes = [_copied(view.nodes[name], represented, device_of) for name in order]
+    opened = control.with_open_barriers(dict(zip(order, nodes, strict=True)), lifts, represented, mark, device)
     if splits and facts is not None:
         nodes = split_nodes(facts, dict(zip(order, nodes, strict=True)), splits, mark, device)
         control.with_part_edges(nodes, order, edges)
@@ -59,6 +62,7 @@ def copied_nodes(
         nodes = control.with_edges(nodes, order, view, edges, device, mark)
         nodes += terms.handed_over(view, made, mark, device)
         nodes += terms.carried(made, sums or {}, mark, device)
+    nodes += opened
     writes = {copy_name(name, mark): name for name in order}
     for node in nodes:
         node.input.extend(f"^{represented(read)}" for read, write in sorted(reads) if write == writes.get(node.name))

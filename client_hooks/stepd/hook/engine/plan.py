@@ -16,14 +16,15 @@ from stepd.hook.engine.home import home as home_of
 from stepd.hook.engine.reads import NOTHING, First, possible
 from stepd.hook.engine.terms import Orders
 from stepd.hook.model import LiveStrategy, NotHonoured
+from stepd.hook.order import barriers
 from stepd.hook.order.planning import NO_ORDER, OrderPlan
 from stepd.hook.rewrite.chosen import Chosen
 
 
 @dataclass(frozen=True)
 class Plan:
-    """`device_of`: ops that leave their home (variables included). `changed`: those, those that are ordered or split or wait for a
-    read, and everything that needs them."""
+    """`device_of`: ops that leave their home (variables included). `changed`: those, those that are ordered or split, wait for a
+    read or for less than before, and everything that needs them."""
 
     strategy: LiveStrategy
     device_of: Mapping[str, str]
@@ -34,6 +35,7 @@ class Plan:
     splits: Mapping[str, Chosen] = field(default_factory=dict)
     reads: frozenset[First] = NOTHING  # before which writes
     sums: Orders = field(default_factory=dict)  # the order in which they add up plainly
+    lifts: barriers.Lifts = barriers.NOTHING  # waits of the graph that the copy does without
 
 
 def resolve(strategy: LiveStrategy, view: GraphView, classes: Classes, devices: Devices) -> Plan:
@@ -77,7 +79,8 @@ def ordered(plan: Plan, order: OrderPlan, view: GraphView) -> Plan:
 
 def reading(plan: Plan, reads: frozenset[First], view: GraphView) -> Plan:
     """`plan` with those of `reads` before their writes that it allows for."""
-    return _with_changed(replace(plan, reads=possible(view, reads, plan.splits, plan.order.edges)), view)
+    lifted = barriers.without(view, plan.lifts)
+    return _with_changed(replace(plan, reads=possible(lifted, reads, plan.splits, plan.order.edges)), view)
 
 
 def split(
@@ -93,10 +96,15 @@ def summing(plan: Plan, sums: Orders, view: GraphView) -> Plan:
     return _with_changed(replace(plan, sums=sums), view) if plan.device_of else plan
 
 
+def lifting(plan: Plan, lifts: barriers.Lifts, view: GraphView) -> Plan:
+    """`plan` without the waits `lifts`. Where nothing moves they cost nothing."""
+    return _with_changed(replace(plan, lifts=lifts), view) if plan.device_of else plan
+
+
 def _with_changed(plan: Plan, view: GraphView) -> Plan:
-    writes = (pair.write for pair in plan.reads)
+    others = {pair.write for pair in plan.reads} | {lift.op for lift in plan.lifts}
     return replace(
-        plan, changed=frozenset(view.descendants([*plan.device_of, *plan.splits, *plan.order.seeds(), *writes, *plan.sums]))
+        plan, changed=frozenset(view.descendants([*plan.device_of, *plan.splits, *plan.order.seeds(), *others, *plan.sums]))
     )
 
 

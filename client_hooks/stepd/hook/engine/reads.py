@@ -39,20 +39,24 @@ class First(NamedTuple):
 NOTHING: frozenset[First] = frozenset()
 
 
-def first_reads(view: GraphView, step: StepKind) -> frozenset[First]:
+class Settled(NamedTuple):
+    """The reads of a step that come first, and whether these are all that it reads and writes without order."""
+
+    reads: frozenset[First]
+    all: bool
+
+
+def first_reads(view: GraphView, step: StepKind) -> Settled:
     """The reads of a step that come first. None of them can wait for anything but the feeds."""
-    pairs = [
-        First(race.reader, race.writer)
-        for race in races(view, step, every=True)
-        if rules.works_on_variable(view.nodes[race.writer].op)
-    ]
+    found = races(view, step, every=True)
+    pairs = [First(race.reader, race.writer) for race in found if rules.works_on_variable(view.nodes[race.writer].op)]
     if not pairs:
-        return NOTHING
+        return Settled(NOTHING, not found)
     run = executed(view, step)
     needed = needs(view, run)
     order = sorted_by_needs(needed)
     if order is None:
-        return NOTHING
+        return Settled(NOTHING, False)
     depth = _depths(order, needed)
     held = conditions(view, order)
     early: dict[str, bool] = {}
@@ -65,8 +69,8 @@ def first_reads(view: GraphView, step: StepKind) -> frozenset[First]:
             early[signal] = _waits_for_little(view, signal, needed)
         return early[signal]
 
-    found = (First(signal, write) for read, write in pairs if (signal := _signal(view, run, read, write, may)))
-    return frozenset(found)
+    first = [First(signal, write) for read, write in pairs if (signal := _signal(view, run, read, write, may))]
+    return Settled(frozenset(first), len(first) == len(found))
 
 
 def _signal(view: GraphView, run: Collection[str], read: str, write: str, may: Callable[[str, str], bool]) -> str:
@@ -142,27 +146,36 @@ class Unordered:
 
     def __init__(self) -> None:
         self.kept: dict[str, str] = {}
-        self._reads: dict[StepKind, frozenset[First]] = {}
+        self._learned: set[StepKind] = set()
+        self._settled: dict[StepKind, Settled] = {}
 
     def copy(self) -> Unordered:
         other = Unordered()
-        other.kept, other._reads = dict(self.kept), dict(self._reads)
+        other.kept, other._learned, other._settled = dict(self.kept), set(self._learned), dict(self._settled)
         return other
 
     def learn(self, view: GraphView, kinds: Iterable[Kind]) -> dict[str, str]:
         """Take in steps that are new; returns what has to stay from now on, and why."""
         new: dict[str, str] = {}
-        for step in dict.fromkeys(kind.step for kind in kinds if kind.step not in self._reads):
-            self._reads[step] = first_reads(view, step)
+        for step in dict.fromkeys(kind.step for kind in kinds if kind.step not in self._learned):
+            self._learned.add(step)
+            self.settled(view, step)
             new.update(to_keep(view, races(view, step)))
         more = {name: why for name, why in new.items() if name not in self.kept}
         self.kept |= more
         return more
 
+    def settled(self, view: GraphView, step: StepKind) -> bool:
+        """Is all that the step reads and writes in some order, by the graph or because the read comes first?"""
+        if step not in self._settled:
+            self._settled[step] = first_reads(view, step)
+        return self._settled[step].all
+
     def first(self, kind: Kind, held: Collection[str]) -> frozenset[First]:
         """What `kind` wants of a copy that shares `held` with the original; nothing for runs that are fed bit by bit."""
-        found = NOTHING if kind.in_parts else self._reads.get(kind.step, NOTHING)
-        return frozenset(pair for pair in found if pair.write not in held)
+        if kind.in_parts or kind.step not in self._learned:
+            return NOTHING
+        return frozenset(pair for pair in self._settled[kind.step].reads if pair.write not in held)
 
 
 Reads = Callable[[Kind], frozenset[First]]

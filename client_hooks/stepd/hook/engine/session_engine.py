@@ -231,13 +231,14 @@ class SessionEngine:
             switcher = self.switcher()
             view, classes = switcher.view(), switcher.classes()
             obstacle = self.restart_obstacle(())
+            kinds = self.kinds.steps()
+            lifted = {lift.op: lift.barrier for lift in switcher.lifts(kinds)}
         obstacles = (obstacle,) if obstacle else inventory(view, self.kinds.history()).obstacles
         graph_def = capi.graph_bytes(self.mirror.user_graph)
-        kinds = self.kinds.steps()
         offers = self.settings.splits and len(switcher.devices.usable) > 1
         offered = switcher.splitting.offered(view, classes) if offers else ()
         described = describe(view, classes, switcher.devices, graph_def, kinds, self.settings.user_devices, obstacles)
-        return replace(described, splits=offered)
+        return replace(described, splits=offered, lifted=lifted)
 
     def request_switch(self, strategy: LiveStrategy, way: Way, done: Callable[[SwitchOutcome], None]) -> None:
         worker.submit(functools.partial(requests.switch, self, strategy, way, done))

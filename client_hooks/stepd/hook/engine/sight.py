@@ -15,6 +15,9 @@ from stepd.hook.engine.kinds import Kind
 from stepd.hook.engine.mirror import Mirror
 from stepd.hook.engine.reads import First, Unordered
 from stepd.hook.engine.terms import Chain, uncertain
+from stepd.hook.order import barriers
+from stepd.hook.order.steps import executed
+from stepd.hook.ports import StepKind
 
 
 class Sight:
@@ -32,6 +35,7 @@ class Sight:
         self._classes: Classes | None = None
         self._unsure_of: GraphView | None = None
         self._unsure: dict[str, tuple[Chain, ...]] = {}
+        self._lifts: tuple[Classes, barriers.Lifts] | None = None
 
     def view(self) -> GraphView:
         """The graph, by the user's names."""
@@ -51,6 +55,20 @@ class Sight:
             self._unsure_of = self.view()
             self._unsure = uncertain(self._unsure_of)
         return self._unsure
+
+    def liftable(self) -> barriers.Lifts:
+        """Waits of the graph that a copy can do without."""
+        classes = self.classes()
+        if self._lifts is None or self._lifts[0] is not classes:
+            self._lifts = (classes, barriers.liftable(self.view(), classes))
+        return self._lifts[1]
+
+    def lifts(self, steps: Collection[StepKind]) -> barriers.Lifts:
+        """Waits that a copy for these steps does without: none where a read and a write have no order but their moments."""
+        lifts = self.liftable()
+        if not lifts or not all(self._unordered.settled(self.view(), step) for step in steps):
+            return barriers.NOTHING
+        return barriers.common(lifts, [executed(self.view(), step) for step in steps])
 
     def is_stale(self) -> bool:
         """Has the graph grown since it was last looked at?"""
@@ -109,6 +127,10 @@ class Sight:
     def first_reads(self, kind: Kind) -> frozenset[First]:
         """The reads that come before writes in a step of `kind`, as far as a copy must see to it."""
         return self._unordered.first(kind, self.classes().held)
+
+    def settled(self, kind: Kind) -> bool:
+        """Is all that a step of `kind` reads and writes in some order but that of the moments?"""
+        return self._unordered.settled(self.view(), kind.step)
 
     # -- what may move -------------------------------------------------------------------------------------------------
 

@@ -24,13 +24,15 @@ from stepd.hook.engine.homes import Homes
 from stepd.hook.engine.kinds import Kind, Route, patience
 from stepd.hook.engine.last_reads import LastReads, concerns
 from stepd.hook.engine.mirror import Mirror
-from stepd.hook.engine.plan import Plan, ordered, reading, resolve, split, summing
+from stepd.hook.engine.plan import Plan, lifting, ordered, reading, resolve, split, summing
 from stepd.hook.engine.reads import common
 from stepd.hook.engine.sight import Sight
 from stepd.hook.engine.splitting import Splitting
 from stepd.hook.engine.terms import Known
 from stepd.hook.model import LiveStrategy
+from stepd.hook.order import barriers
 from stepd.hook.order.planning import Ordering
+from stepd.hook.ports import StepKind
 
 Building = Callable[[Ahead, Callable[[], Any]], Any]
 NO_PLAN = Plan(LiveStrategy("", {}), {}, {}, frozenset(), ())
@@ -94,11 +96,19 @@ class Switcher:
         """What may move: (ops that move together, devices on which all of them may run)."""
         return self.sight.units(self.devices)
 
+    def liftable(self) -> barriers.Lifts:
+        """Waits of the graph that copies may do without."""
+        return self.sight.liftable() if self.ordering.lifts else barriers.NOTHING
+
+    def lifts(self, steps: Iterable[StepKind]) -> barriers.Lifts:
+        """Waits that a copy for `steps` does without."""
+        return self.sight.lifts(dict.fromkeys(steps).keys()) if self.ordering.lifts else barriers.NOTHING
+
     def resolve(self, strategy: LiveStrategy) -> Plan:
         plan = resolve(strategy, self.view(), self.classes(), self.devices)
         held = self.classes().held
         orders = self.known.orders({name: chains for name, chains in self.sight.uncertain().items() if name not in held})
-        plan = summing(plan, orders, self.view())
+        plan = lifting(summing(plan, orders, self.view()), self.liftable(), self.view())
         splits, refused = self.splitting.resolve(strategy, self.view(), self.classes(), self.devices)
         fed = self.splitting.fed_apart(splits, self.view(), self.classes())
         return split(plan, splits, refused, fed, self.view()) if splits or refused else plan
@@ -170,13 +180,15 @@ class Switcher:
             )
         self.made += 1
         steps = [kind.step for kind in (*kinds, *self.other_kinds()) if not kind.in_parts]
-        order = self.ordering.plan(strategy, self.view(), self.classes(), self.devices, plan.device_of, steps, plan.splits)
+        plan = lifting(plan, self.lifts(steps), self.view())
+        lifted = barriers.without(self.view(), plan.lifts)
+        order = self.ordering.plan(strategy, lifted, self.classes(), self.devices, plan.device_of, steps, plan.splits)
         if order.lacks_native:
             self.native_wanted()
         reads = common(self.view(), {kind.step: self.sight.first_reads(kind) for kind in kinds})
         plan = reading(ordered(plan, order, self.view()), reads, self.view())
         facts = self.splitting.facts
-        copy = Copy(plan, self.mirror, self.homes, self.new_prefix, self.devices, facts, self.sight.first_reads)
+        copy = Copy(plan, self.mirror, self.homes, self.new_prefix, self.devices, facts, self.sight.first_reads, self.sight.settled)
         self.kept[strategy.id] = copy
         return copy
 

@@ -1,16 +1,18 @@
-"""Puts order edges into the NodeDefs of a copy. Pure; composed with whatever else rewrites a copy (engine/copy.py).
+"""Puts order edges into the NodeDefs of a copy, and takes waits for barriers out. Pure; composed with whatever else rewrites a copy
+(engine/copy.py).
 
 It must not know how the edges were chosen.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
-from tensorflow.core.framework import node_def_pb2
+from tensorflow.core.framework import node_def_pb2, types_pb2
 
 from stepd.hook.engine.graphview import GraphView, output_types, split_input
 from stepd.hook.engine.names import copy_name
+from stepd.hook.order.barriers import Lift
 from stepd.hook.order.edges import Edge
 from stepd.hook.rewrite.emit import part_name
 
@@ -70,6 +72,43 @@ def with_part_edges(nodes: Sequence[node_def_pb2.NodeDef], copied: Sequence[str]
         signal, held = end(edge.tie.signal, edge.parts[0]), end(edge.tie.held, edge.parts[1])
         if signal is not None and held is not None and f"^{signal.name}" not in held.input:
             held.input.append(f"^{signal.name}")
+
+
+def with_open_barriers(
+    made: Mapping[str, node_def_pb2.NodeDef],
+    lifts: Iterable[Lift],
+    represented: Callable[[str], str],
+    mark: str,
+    device_of: Callable[[str], str],
+) -> list[node_def_pb2.NodeDef]:
+    """Have the copies `made` (user's op -> copy, changed in place) of the ops of `lifts` wait for something that is there at once.
+
+    Returns that: on each device a node that Grappler leaves alone, since it might be fed, and the constant that it hands on.
+    `represented`: the copy's name for a user's op.
+    """
+    opened: dict[str, str] = {}
+    new: list[node_def_pb2.NodeDef] = []
+    for lift in sorted(lift for lift in lifts if lift.op in made):
+        node, device = made[lift.op], device_of(lift.op)
+        if device not in opened:
+            name = copy_name(lift.op, mark)
+            opened[device] = f"{name}-open"
+            new += _always(f"{name}-always", opened[device], device)
+        waits = [f"^{opened[device]}" if read == f"^{represented(lift.barrier)}" else read for read in node.input]
+        del node.input[:]
+        node.input.extend(waits)
+    return new
+
+
+def _always(constant: str, name: str, device: str) -> tuple[node_def_pb2.NodeDef, node_def_pb2.NodeDef]:
+    value = node_def_pb2.NodeDef(name=constant, op="Const", device=device)
+    value.attr["dtype"].type = types_pb2.DT_FLOAT
+    value.attr["value"].tensor.dtype = types_pb2.DT_FLOAT
+    value.attr["value"].tensor.float_val.append(0.0)
+    handed = node_def_pb2.NodeDef(name=name, op="PlaceholderWithDefault", input=[constant], device=device)
+    handed.attr["dtype"].type = types_pb2.DT_FLOAT
+    handed.attr["shape"].shape.unknown_rank = True
+    return value, handed
 
 
 def _tied_ops(edge: Edge) -> set[str]:

@@ -52,6 +52,11 @@ class Ordering:
     pools: Mapping[str, Pool] = field(default_factory=dict)
     native: str = "not available"
 
+    @property
+    def lifts(self) -> bool:
+        """Whether the graph's own waits may be lifted (`barriers`)."""
+        return self.setting is not Order.NONE
+
     def plan(
         self,
         strategy: LiveStrategy,

@@ -2,22 +2,27 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from google.protobuf.message import DecodeError
 
 from stepd.core.graph import Node
 from stepd.v1 import profile_pb2
 
 
-def parse_nodes(graph_def: bytes) -> tuple[Node, ...]:
-    """Nodes of a serialized GraphDef. ValueError: the bytes are none."""
+def parse_nodes(graph_def: bytes, lifted: Mapping[str, str] | None = None) -> tuple[Node, ...]:
+    """Nodes of a serialized GraphDef, without the control inputs `lifted` (op -> what it does not wait for). ValueError: the bytes
+    are none.
+    """
     try:
         graph = profile_pb2.GraphDef.FromString(graph_def)
     except DecodeError as error:
         raise ValueError(f"the reported graph is not a GraphDef: {error}") from error
-    return tuple(_node(node) for node in graph.node)
+    without = {op: f"^{control}" for op, control in (lifted or {}).items()}
+    return tuple(_node(node, without.get(node.name, "")) for node in graph.node)
 
 
-def _node(node: profile_pb2.NodeDef) -> Node:
+def _node(node: profile_pb2.NodeDef, without: str) -> Node:
     attr = node.attr
     together = tuple(
         item.decode(errors="replace").removeprefix("loc:@")
@@ -27,7 +32,7 @@ def _node(node: profile_pb2.NodeDef) -> Node:
     return Node(
         name=node.name,
         op=node.op,
-        inputs=tuple(node.input),
+        inputs=tuple(name for name in node.input if name != without),
         device=node.device,
         colocate_with=together,
         frame_name=attr["frame_name"].s.decode(errors="replace") if "frame_name" in attr else "",
