@@ -74,7 +74,8 @@ class Planning:
 
     def consider(self, found: Strategy) -> Candidate | None:
         """A candidate when `found` is better than all before it; one near a strategy that lost comes after
-        all others.
+        all others. Better is whose step is shorter in the mean of its own order and the graph's: control edges enforce an order in
+        part, and of plans equally fast in their own order those took longer on real devices that hang on it more.
         """
         problem = self.assembled.problem
         if found.splits:
@@ -83,10 +84,11 @@ class Planning:
             found = replace(found, priority=as_enforced(problem, found.priority))
         try:
             simulation = simulate_placement(problem, found.placement, found.priority if self.ordered else self.order)
+            anyhow = simulate_placement(problem, found.placement, as_enforced(problem, self.order)) if self.ordered else simulation
         except StepdError:
             return None  # a starting point that breaks a kernel limit, such as today's where the runtime fell back
         near = any(distance(problem, found.placement, other) < NEAR for other in self.lost)
-        rank = (int(simulation.overflow_bytes.sum()) + int(near), simulation.step_seconds)
+        rank = (int(simulation.overflow_bytes.sum()) + int(near), (simulation.step_seconds + anyhow.step_seconds) / 2)
         if self._best and rank >= self._best[0]:
             return None
         self._best[:] = [rank]

@@ -15,6 +15,7 @@ import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -23,7 +24,7 @@ import numpy as np
 from stepd.core.assembly import Situation, SplitOffer
 from stepd.core.calibration import Measured
 from stepd.core.cost.models import CostModels
-from stepd.core.enforced import unordered
+from stepd.core.enforced import as_enforced, unordered
 from stepd.core.errors import StepdError
 from stepd.core.placement import registry
 from stepd.core.planning import Report, Search, begin, run, single_ops_split
@@ -146,29 +147,43 @@ def _searcher(request: Any) -> Search:
         workers = int(os.environ.get("NUMBA_NUM_THREADS", "1"))
         if request["algorithm"] == "portfolio":
             portfolio.warm_up()
-        clock = Budget(max(PATIENCE_SECONDS, PATIENCE * request["seconds"]))
-        clock.progressed(math.inf)
+        natural = natural_priority(problem)
         with ThreadPoolExecutor(workers) as pool:
             options = registry.PlanOptions(
                 budget_seconds=request["seconds"],
                 seed=request["seed"],
                 workers=workers,
-                clock=clock,
+                clock=Budget(math.inf),
                 report=report,
                 run_all=pool.map,
-                order=None if request["ordered"] else natural_priority(problem),
-                unordered=unordered(problem) if request["ordered"] else None,
+                order=natural,
             )
+            free = replace(options, order=None, unordered=unordered(problem)) if request["ordered"] else options
             if request["algorithm"] != "portfolio":
-                report(registry.plan(request["algorithm"], problem, options))
+                report(registry.plan(request["algorithm"], problem, free))
                 return
-            for better in portfolio.search(problem, options, starts):
-                clock.progressed(better.predicted_step_seconds)
-                report(better)
+            if not request["ordered"]:
+                _portfolio(problem, options, request["seconds"], starts, report)
+            else:  # first what is good in the order that ops come in anyway, then what can be gained by another
+                options = replace(options, order=as_enforced(problem, natural))
+                found = _portfolio(problem, options, request["seconds"] / 2, starts, report)
+                _portfolio(problem, free, request["seconds"] / 2, [*starts, *found], report)
         if problem.split_choices:
             report(single_ops_split(problem))  # the portfolio runs no splits, but has compiled what this needs
 
     return search
+
+
+def _portfolio(
+    problem: Problem, options: registry.PlanOptions, seconds: float, starts: Sequence[Strategy], report: Report
+) -> Sequence[Strategy]:
+    """Search for that long; the best that was found, if anything."""
+    clock, best = Budget(max(PATIENCE_SECONDS, PATIENCE * seconds)), None
+    clock.progressed(math.inf)
+    for best in portfolio.search(problem, replace(options, clock=clock, budget_seconds=seconds), starts):
+        clock.progressed(best.predicted_step_seconds)
+        report(best)
+    return [best] if best is not None else []
 
 
 def give_way() -> None:
