@@ -1,7 +1,7 @@
 """Trains a convolutional network with parallel branches on scikit-learn's handwritten digits.
 
-A plain TensorFlow graph-mode program: tf.data feeds shuffled batches, a stem of plain convolutions and two blocks of branches (in
-the manner of Inception) see them at several filter sizes, Adam learns. By itself it runs wherever TensorFlow puts it. `--devices A,B`
+A plain TensorFlow graph-mode program: tf.data feeds shuffled batches, a stem of convolutions and two blocks of branches (in the
+manner of Inception) see them at several filter sizes, Adam learns. By itself it runs wherever TensorFlow puts it. `--devices A,B`
 is what an expert would add by hand: the branches of every block shared out over two devices, each with about half of the block's
 multiplications.
 
