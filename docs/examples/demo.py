@@ -121,15 +121,15 @@ def on_trial(made: list[dict]) -> bool:
     return bool(made) and made[-1]["phase"] in ("PROPOSED", "SWITCHING", "VERIFYING")
 
 
-def pin(job: Job, core: int) -> None:
-    """Keep a script that runs in one process, with all its threads, on one core."""
+def pin(job: Job, cores: list[int]) -> None:
+    """Keep a script that runs in one process, with all its threads, on these cores."""
     for thread in Path(f"/proc/{job.script.pid}/task").iterdir():
-        os.sched_setaffinity(int(thread.name), {core})
+        os.sched_setaffinity(int(thread.name), cores)
 
 
 def compared(out: Path, cores: list[int], most: float, processes: contextlib.ExitStack) -> tuple[list[Job], Job, list[Job], Path]:
     """Start every job and let it run alone until it has settled: (plain ones, the one placed by hand, those under stepd, their
-    daemon's socket). The first plain job runs as many steps as those under stepd: its losses are what theirs must be."""
+    daemon's socket)."""
 
     def alone(job: Job, steps: int) -> Job:
         processes.callback(job.end)
@@ -155,8 +155,8 @@ def compared(out: Path, cores: list[int], most: float, processes: contextlib.Exi
 
     path, process = daemon(out, processes)
     stepd = [under_stepd("in-session"), under_stepd("restart")]
-    own = alone(start(out, "plain-own-process", options=[], others=[]), max(job.step for job in stepd))  # on all cores, to be quick
-    pin(own, cores[0])
+    own = alone(start(out, "plain-own-process", options=[], others=[]), WARM_UP)
+    pin(own, cores[:1])
     target, workers = two_workers(cores, processes)
     worker = alone(start(out, "plain-worker", options=["--target", target], others=workers), WARM_UP)
     target, workers = two_workers(cores, processes)
@@ -227,7 +227,8 @@ def main() -> None:
         ending = (*stepd, hand, *plain[1:])
         for job in ending:  # all at once: TensorFlow closes a session with a tf.data iterator only after up to a minute
             job.interrupt()
-        plain[0].run_until(max(job.step for job in stepd) + 2 * TURN)  # meanwhile: what the others are compared with
+        pin(plain[0], cores)  # meanwhile, to be quick on all cores: the losses that the others' must be
+        plain[0].run_until(max(job.step for job in stepd) + 2 * TURN)
         plain[0].interrupt()
         for job in (*ending, plain[0]):
             job.finish()
