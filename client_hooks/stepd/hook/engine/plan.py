@@ -37,6 +37,11 @@ class Plan:
     sums: Orders = field(default_factory=dict)  # the order in which they add up plainly
     lifts: barriers.Lifts = barriers.NOTHING  # waits of the graph that the copy does without
 
+    @property
+    def order_said(self) -> str:
+        """What is done about order, for the operator."""
+        return f"{self.order.said}; {len(self.lifts)} waits lifted" if self.lifts else self.order.said
+
 
 def resolve(strategy: LiveStrategy, view: GraphView, classes: Classes, devices: Devices) -> Plan:
     """Keep of a strategy what the graph allows: no pinned op, one device a group, only devices that have the kernel."""

@@ -112,7 +112,7 @@ def _switch_in_session(engine: SessionEngine, strategy: LiveStrategy, why: str) 
         copy = _prepare(engine, strategy)
         waited = _put_in_force(engine, copy, strategy.id)
     outcome = SwitchOutcome(strategy.id, Way.IN_SESSION, ok=True, not_honoured=copy.plan.refused, prepare_seconds=prepared,
-                            wait_seconds=waited, why_this_way=why, order_in_force=copy.plan.order.said,
+                            wait_seconds=waited, why_this_way=why, order_in_force=copy.plan.order_said,
                             splits_in_force=len(copy.plan.splits))  # fmt: skip
     return outcome, copy
 

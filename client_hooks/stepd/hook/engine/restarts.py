@@ -69,7 +69,7 @@ def restart_now(
             copy = successor.switcher.live
             refused = copy.plan.refused if copy else ()
             prepared = time.monotonic() - began - waited
-            said = copy.plan.order.said if copy else ""
+            said = copy.plan.order_said if copy else ""
             return Restarted(SwitchOutcome(id_, Way.RESTART, ok=True, not_honoured=refused, prepare_seconds=prepared,
                              wait_seconds=waited, rollback=rollback, order_in_force=said,
                              splits_in_force=len(copy.plan.splits) if copy else 0), copy)  # fmt: skip
