@@ -15,7 +15,7 @@ from stepd.core.compiled import inlined, lean
 from stepd.core.heaps import pop, pop_timed, push_timed
 from stepd.core.prepared import Tables
 from stepd.core.problem import Float, Index, Int
-from stepd.core.simulation_state import State, make_ready, new_state, reset
+from stepd.core.simulation_state import State, make_ready, new_state, reset, will_pick
 
 
 @lean
@@ -31,28 +31,52 @@ def run_step(
     reset(tables, state, placement, priority)
     now = 0.0
     done = 0
+    soonest, first, others = np.inf, 0, 0  # end of a running op, the device that it runs on, how many more end then
     while True:
-        for device in range(d):
-            if state.running[device] < 0 and state.ready_size[device] > 0 and state.held[device] <= now:
-                rank = pop(state.ready, state.ready_base[device], state.ready_size[device])
-                op = state.op_of[rank]
-                if now + max(tail[op], state.load[device]) > limit:
-                    return np.inf
-                seconds = tables.seconds[op, device]
-                state.ready_size[device] -= 1
-                state.running[device] = op
-                state.start[op] = now
-                state.ends[device] = now + seconds
-                state.busy[device] += seconds
-                state.load[device] -= seconds
-                state.memory[device] += tables.temp[op]
-            if track_memory and state.memory[device] > state.peak[device]:
-                state.peak[device] = state.memory[device]
-        following = _next_time(state, now)
+        waiting, awaited = 0, np.inf
+        picked = False
+        for k in range(state.counters[2]):
+            device = state.picking[k]
+            if state.held[device] > now:
+                state.picking[waiting] = device
+                waiting += 1
+                awaited = min(awaited, state.held[device])
+                continue
+            op = state.op_of[pop(state.ready, state.ready_base[device], state.ready_size[device])]
+            if now + max(tail[op], state.load[device]) > limit:
+                return np.inf
+            seconds = tables.seconds[op, device]
+            state.ready_size[device] -= 1
+            state.running[device] = op
+            state.start[op] = now
+            state.ends[device] = now + seconds
+            state.busy[device] += seconds
+            state.load[device] -= seconds
+            state.memory[device] += tables.temp[op]
+            picked = True
+        state.counters[2] = waiting
+        if track_memory:
+            for device in range(d):
+                state.peak[device] = max(state.peak[device], state.memory[device])
+        if picked or soonest <= now:
+            soonest, first, others = np.inf, 0, 0
+            for device in range(d):
+                ends = state.ends[device]
+                others = 0 if ends < soonest else others + (ends == soonest)
+                first = device if ends < soonest else first
+                soonest = min(soonest, ends)
+        following = min(soonest, awaited)
+        if state.counters[1] > 0:
+            following = min(following, state.arrival_time[0])
         if following == np.inf:
             return now if done == n else np.inf
         now = following
-        done += _end_ops(tables, state, placement, priority, now, track_memory)
+        if soonest == now:
+            done += 1 + others
+            if others > 0:
+                _end_ops(tables, state, placement, priority, now, track_memory)
+            else:
+                _end_op(tables, state, placement, priority, first, now, track_memory)
         while state.counters[1] > 0 and state.arrival_time[0] <= now:
             item = pop_timed(state.arrival_time, state.arrival_item, state.counters[1])
             state.counters[1] -= 1
@@ -71,45 +95,35 @@ def _handle(state: State, device: int, seconds: float, now: float) -> None:
 
 
 @inlined
-def _next_time(state: State, now: float) -> float:
-    soonest = np.inf
-    for device in range(len(state.ends)):
-        soonest = min(soonest, state.ends[device])
-        if state.held[device] > now and state.running[device] < 0 and state.ready_size[device] > 0:
-            soonest = min(soonest, state.held[device])
-    if state.counters[1] > 0:
-        soonest = min(soonest, state.arrival_time[0])
-    return soonest
-
-
-@inlined
-def _end_ops(tables: Tables, state: State, placement: Index, priority: Index, now: float, track_memory: bool) -> int:
-    """Apply the ops that end now, the lowest priority number first; returns how many there were."""
-    ended = 0
-    left = 1
-    while left > 0:
+def _end_ops(tables: Tables, state: State, placement: Index, priority: Index, now: float, track_memory: bool) -> None:
+    """Apply the ops that end now, the lowest priority number first."""
+    while True:
         first = -1
         best = 0
-        left = -1  # besides the one that is found
         for device in range(len(state.ends)):
             if state.ends[device] == now:
                 rank = priority[state.running[device]]
-                left += 1
                 if first < 0 or rank < best:
                     first = device
                     best = rank
         if first < 0:
-            return ended
-        op = state.running[first]
-        state.finish[op] = now
-        state.running[first] = -1
-        state.ends[first] = np.inf
-        ended += 1
-        _send_outputs(tables, state, placement, priority, op, first, now, track_memory)
-        state.memory[first] -= tables.temp[op]
-        if track_memory:
-            _release_inputs(tables, state, placement, op, first)
-    return ended
+            return
+        _end_op(tables, state, placement, priority, first, now, track_memory)
+
+
+@inlined
+def _end_op(tables: Tables, state: State, placement: Index, priority: Index, device: int, now: float, track_memory: bool) -> None:
+    """The op that runs on `device` ends now."""
+    op = state.running[device]
+    state.finish[op] = now
+    state.running[device] = -1
+    state.ends[device] = np.inf
+    if state.ready_size[device] > 0:
+        will_pick(state, device)
+    _send_outputs(tables, state, placement, priority, op, device, now, track_memory)
+    state.memory[device] -= tables.temp[op]
+    if track_memory:
+        _release_inputs(tables, state, placement, op, device)
 
 
 @inlined
@@ -129,25 +143,22 @@ def _send_outputs(
     remote = False
     for output in range(first, last):
         here = 0
-        begin, end = tables.reader_pointer[output], tables.reader_pointer[output + 1]
-        for k in range(begin, end):
+        for k in range(tables.reader_pointer[output], tables.reader_pointer[output + 1]):
             reader = tables.reader[k]
-            if placement[reader] == home:
+            there = placement[reader]
+            if there == home:
                 here += 1
                 state.missing[reader] -= 1
                 if state.missing[reader] == 0:
                     make_ready(state, home, priority[reader])
-        remote |= here < end - begin
+            else:
+                state.waits[(output - first) * d + there] += 1
+                remote = True
         if track_memory:
             state.readers_left[output] = here
             state.memory[home] += tables.output_bytes[output]
     if not remote:
         return
-    for output in range(first, last):
-        row = (output - first) * d
-        for k in range(tables.reader_pointer[output], tables.reader_pointer[output + 1]):
-            state.waits[row + placement[tables.reader[k]]] += 1
-        state.waits[row + home] = 0
     for device in range(d):
         for output in range(first, last):
             readers = state.waits[(output - first) * d + device]

@@ -32,12 +32,13 @@ class State(NamedTuple):
     ready: Index  # heaps of priorities, one per device
     ready_base: Index  # [d]
     ready_size: Index  # [d]
+    picking: Index  # [d] idle devices with ready ops, the first `counters[2]`; while nobody picks they stay
     link_free: Float  # [l]
     link_busy: Float  # [l]
     readers_left: Index  # [u] readers on the producer's device plus transfers from there, not done yet
     remote_left: Index  # [u * d] readers left of a received output
     waits: Index  # [(most outputs of an op) * d] readers of the ended op's outputs by device
-    counters: Index  # [2] transfers so far, transfers on their way
+    counters: Index  # [3] transfers so far, transfers on their way, devices that are picking
     arrival_time: Float  # heap of transfers on their way
     arrival_item: Index
     transfer_output: Index  # in order of reservation
@@ -70,12 +71,13 @@ def new_state(tables: Tables) -> State:
         np.empty(n, dtype=np.int32),
         np.empty(d, dtype=np.int32),
         np.empty(d, dtype=np.int32),
+        np.empty(d, dtype=np.int32),
         np.empty(tables.n_links),
         np.empty(tables.n_links),
         np.empty(u, dtype=np.int32),
         np.empty(u * d, dtype=np.int32),
         np.zeros(widest * d, dtype=np.int32),
-        np.empty(2, dtype=np.int32),
+        np.empty(3, dtype=np.int32),
         np.empty(transfers),
         np.empty(transfers, dtype=np.int32),
         np.empty(transfers, dtype=np.int32),
@@ -124,5 +126,14 @@ def reset(tables: Tables, state: State, placement: Index, priority: Index) -> No
 @inlined
 def make_ready(state: State, device: int, rank: int) -> None:
     """An op of priority `rank` may run on `device` now."""
+    if state.ready_size[device] == 0 and state.running[device] < 0:
+        will_pick(state, device)
     push(state.ready, state.ready_base[device], state.ready_size[device], rank)
     state.ready_size[device] += 1
+
+
+@inlined
+def will_pick(state: State, device: int) -> None:
+    """The device is idle and has an op to run."""
+    state.picking[state.counters[2]] = device
+    state.counters[2] += 1

@@ -27,7 +27,9 @@ MOST_PARTS = 32
 """Parts for each device of a labelling that is taken for such clusters, too."""
 MOVES = 1000
 WORK = 1_500_000
-"""Ops and edges simulated by one chain at most."""
+"""Ops and edges simulated by one chain at most, whatever the budget."""
+WORK_A_SECOND = 600_000
+"""The same for each second of it: about a fiftieth of the budget."""
 LEAST, MOST = 4, 32
 """Moves for each cluster and device beyond the first: with fewer a chain is not worth its time, more find nothing new."""
 HEATS = (0.1, 0.02)
@@ -46,13 +48,14 @@ class Start:
     number: int
 
 
-def starts(pool: Pool, labellings: list[Labelling]) -> Iterator[Start]:
-    """Chains over clusters of several sizes and over labellings with few parts."""
+def starts(pool: Pool, labellings: list[Labelling], budget_seconds: float = 0.0) -> Iterator[Start]:
+    """Chains over labellings with few parts and over clusters of several sizes."""
     prepared = pool.prepared
     devices = int(np.isfinite(prepared.group_seconds).any(axis=0).sum())
-    found = [(f"{devices * target} clusters", heavy_clusters(prepared, devices * target)) for target in TARGETS]
-    found += [(item.kind, group_labels(prepared, item.label)) for item in labellings if item.count <= devices * MOST_PARTS]
-    most = min(MOVES, WORK // (len(prepared.tables.reader) + len(prepared.tables.group)))
+    found = [(item.kind, group_labels(prepared, item.label)) for item in labellings if item.count <= devices * MOST_PARTS]
+    found += [(f"{devices * target} clusters", heavy_clusters(prepared, devices * target)) for target in TARGETS]
+    work = max(WORK, int(WORK_A_SECOND * budget_seconds))
+    most = min(MOVES, work // (len(prepared.tables.reader) + len(prepared.tables.group)))
     number = 0
     for heat in HEATS:
         for kind, label in found:

@@ -29,18 +29,20 @@ MAX_PARTS = 4096
 
 @dataclass(frozen=True, eq=False)
 class Labelling:
-    """label: int32 [n], parts 0..count - 1 in the order in which a step reaches them. kind: where it comes from."""
+    """label: int32 [n], parts 0..count - 1 in the order in which a step reaches them. kind: where it comes from. folded: whether
+    the parts are what a graph with repetitions is folded into, in no order."""
 
     kind: str
     label: Index
     count: int
+    folded: bool = False
 
 
 def labellings(problem: Problem) -> list[Labelling]:
     """Every way found to see the graph as parts, without repetitions."""
     prepared = prepare(problem)
     cost = op_cost(prepared)
-    position = _positions(prepared.tables)
+    position = positions(prepared.tables)
     found: list[tuple[str, Index]] = []
     paths = [forward_path(name) for name in problem.op_names]
     found += [(f"scope-{depth}", label) for depth, label in _by_scope(paths)]
@@ -52,7 +54,7 @@ def labellings(problem: Problem) -> list[Labelling]:
     kept: list[Labelling] = []
     seen: set[bytes] = set()
     for kind, partial in found:
-        label = _in_order(_complete(prepared.tables, partial), position, partial, cost)
+        label = in_order(complete(prepared.tables, partial), position, partial, cost)
         count = int(label.max()) + 1
         if 1 < count <= MAX_PARTS and label.tobytes() not in seen:
             seen.add(label.tobytes())
@@ -66,7 +68,7 @@ def op_cost(prepared: Prepared) -> Float:
     return cost
 
 
-def _positions(tables: Tables) -> Index:
+def positions(tables: Tables) -> Index:
     position = np.empty(len(tables.topological), dtype=np.int32)
     position[tables.topological] = np.arange(len(position), dtype=np.int32)
     return position
@@ -235,7 +237,7 @@ def _components(tables: Tables, inside: npt.NDArray[np.bool_]) -> Index:
     return (dense.reshape(-1) - int((~inside).any())).astype(np.int32)
 
 
-def _complete(tables: Tables, label: Index) -> Index:
+def complete(tables: Tables, label: Index) -> Index:
     """Every op without a label takes that of the neighbour that it shares most bytes with: producers first, then consumers."""
     label = label.astype(np.int32).copy()
     for _ in range(3):
@@ -270,7 +272,7 @@ def _spread(tables: Tables, label: Index) -> None:
                         label[op] = label[tables.reader[k]]
 
 
-def _in_order(label: Index, position: Index, named: Index, cost: Float) -> Index:
+def in_order(label: Index, position: Index, named: Index, cost: Float) -> Index:
     """Renumber parts by the time at which a step has done the first tenth of their work: layers in forward order."""
     order = np.lexsort((position, label))
     sorted_label = label[order]

@@ -25,6 +25,7 @@ from stepd.core.placement.registry import PlanOptions, stopped_clock
 from stepd.core.portfolio import candidates, coarse_start
 from stepd.core.portfolio.answers import Answers
 from stepd.core.portfolio.compiling import Compiling, Kernels, seconds_for_simulator, tiny_problem
+from stepd.core.portfolio.finer_labels import alike, by_role
 from stepd.core.portfolio.labels import Labelling, labellings
 from stepd.core.portfolio.local_search import LocalSearch
 from stepd.core.portfolio.pool import Candidate, Entry, Pool
@@ -109,11 +110,12 @@ class _Search:
         yield from self._better()
         labels = labellings(self.problem)
         yield from self._structure(labels)
-        yield from self._clusters(labels)
+        cut = by_role(self.problem, labels)
+        yield from self._clusters([*cut, *labels])
         names = tuple(self.options.parameter("algorithms", registry.names()))
         plain = replace(self.options, report=None, run_all=map, parameters={})
         yield from self._algorithms(first_look(names, plain), until=0.5)
-        local = self.local_search(labels)
+        local = self.local_search(labels, [*cut, *alike(self.problem, labels)])
         yield from self._round(local)
         sweep = full_sweep(names, plain, self.problem.n_ops, pool.track)
         yield from self._algorithms([*self.left, *sweep], until=0.6, local=local)
@@ -185,7 +187,7 @@ class _Search:
         """A few large clusters, annealed."""
         if not self.compiling.affords(Kernels.SEARCH, self.used()):
             return
-        chains = list(coarse_start.starts(self.pool, labels))
+        chains = list(coarse_start.starts(self.pool, labels, self.options.budget_seconds))
         for k in range(0, len(chains), BATCH):
             if self.used() > 0.25:
                 return
@@ -240,10 +242,10 @@ class _Search:
         best = self.pool.best.point
         return best.overflow == 0.0 and best.seconds <= self.bound.seconds * (1 + 1e-9)
 
-    def local_search(self, labels: list[Labelling]) -> LocalSearch:
-        """The local search on what has been found."""
+    def local_search(self, labels: list[Labelling], more: Sequence[Labelling] = ()) -> LocalSearch:
+        """The local search on what has been found. more: labellings that are moved as they are, not cut into stretches, too."""
         free = self.options.order is None
-        return LocalSearch(self.pool, make_units(self.prepared, labels), self.options.seed, self.options.run_all, free)
+        return LocalSearch(self.pool, make_units(self.prepared, labels, more), self.options.seed, self.options.run_all, free)
 
     def _better(self) -> Iterator[Strategy]:
         if self.pool.cost < self.yielded:

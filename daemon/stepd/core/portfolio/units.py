@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from stepd.core.compiled import kernel
@@ -15,9 +17,11 @@ CROSSED = 4
 """Labellings whose parts are cut into stretches, too: a layer's first time steps, its backward pass."""
 STRETCHES = (8, 32)
 MANY_PARTS = 256
+FOLDED = (128, 48, 16)
+"""Clusters of ops that are alike, with their likes."""
 
 
-def make_units(prepared: Prepared, labellings: list[Labelling]) -> Units:
+def make_units(prepared: Prepared, labellings: list[Labelling], more: Sequence[Labelling] = ()) -> Units:
     """Levels: single groups, heavy-edge clusters of several sizes, stretches of the topological order, each labelling, and
     stretches of the parts of the labellings with the most parts."""
     levels = [np.arange(prepared.n_groups, dtype=np.int32)]
@@ -36,7 +40,17 @@ def make_units(prepared: Prepared, labellings: list[Labelling]) -> Units:
     for stretches in STRETCHES:
         cut = _stretch(prepared, position, stretches)
         levels += [label * np.int32(stretches) + cut for label in few[:CROSSED] if stretches < size // 4]
+    levels += [group_labels(prepared, labelling.label) for labelling in more]
+    for labelling in more:
+        if labelling.folded:
+            levels += _folded(prepared, labelling)
     return pack_units(prepared.n_groups, levels, position)
+
+
+def _folded(prepared: Prepared, labelling: Labelling) -> list[Index]:
+    """Clusters of several sizes of the parts of a labelling."""
+    parts = np.unique(group_labels(prepared, labelling.label), return_inverse=True)[1].reshape(-1).astype(np.int32)
+    return [heavy_clusters(prepared, target, parts) for target in FOLDED if target < 0.8 * parts.max()]
 
 
 def _stretch(prepared: Prepared, position: Index, count: int) -> Index:
@@ -64,14 +78,16 @@ def pack_units(n_groups: int, levels: list[Index], position: Index) -> Units:
     )
 
 
-def heavy_clusters(prepared: Prepared, target: int) -> Index:
+def heavy_clusters(prepared: Prepared, target: int, atoms: Index | None = None) -> Index:
     """About `target` clusters of groups: the edges that cost most to cut are contracted first, clusters stay of bounded size.
 
-    int32 [g], cluster of each group.
+    atoms: int32 [g], numbered from 0: groups that stay together from the start. int32 [g], cluster of each group.
     """
     tables = prepared.tables
+    atom = np.arange(prepared.n_groups, dtype=np.int32) if atoms is None else atoms
+    of_op = atom[tables.group]
     output = np.repeat(np.arange(len(tables.output_op)), np.diff(tables.reader_pointer))
-    src, dst = tables.group[tables.output_op[output]], tables.group[tables.reader]
+    src, dst = of_op[tables.output_op[output]], of_op[tables.reader]
     apart = src != dst
     finite = np.isfinite(tables.latency) & (tables.latency > 0)
     latency = float(tables.latency[finite].mean()) if finite.any() else 0.0
@@ -82,9 +98,9 @@ def heavy_clusters(prepared: Prepared, target: int) -> Index:
         else np.ones(int(apart.sum()))
     )
     order = np.argsort(-weight, kind="stable")
-    cost = prepared.group_seconds.min(axis=1)
+    cost = np.bincount(atom, weights=prepared.group_seconds.min(axis=1)).astype(np.float64)
     most = 2.0 * float(cost.sum()) / target + 1e-30
-    return _contract(
+    cluster: Index = _contract(
         src[apart][order].astype(np.int32),
         dst[apart][order].astype(np.int32),
         np.ascontiguousarray(cost),
@@ -92,6 +108,7 @@ def heavy_clusters(prepared: Prepared, target: int) -> Index:
         max(2, 4 * len(cost) // target),
         target,
     )
+    return cluster[atom]
 
 
 @kernel
