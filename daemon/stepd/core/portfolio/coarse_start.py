@@ -18,7 +18,7 @@ from stepd.core.portfolio.candidates import by_load, group_labels
 from stepd.core.portfolio.labels import Labelling
 from stepd.core.portfolio.moves import DRAWN
 from stepd.core.portfolio.pool import Entry, Pool
-from stepd.core.portfolio.units import heavy_clusters, pack_units
+from stepd.core.portfolio.units import heavy_clusters, heavy_edges, pack_units
 from stepd.core.problem import Index
 
 TARGETS = (2, 3, 4, 6, 8, 12, 16, 24)
@@ -53,7 +53,8 @@ def starts(pool: Pool, labellings: list[Labelling], budget_seconds: float = 0.0)
     prepared = pool.prepared
     devices = int(np.isfinite(prepared.group_seconds).any(axis=0).sum())
     found = [(item.kind, group_labels(prepared, item.label)) for item in labellings if item.count <= devices * MOST_PARTS]
-    found += [(f"{devices * target} clusters", heavy_clusters(prepared, devices * target)) for target in TARGETS]
+    edges = heavy_edges(prepared)
+    found += [(f"{devices * target} clusters", heavy_clusters(prepared, edges, devices * target)) for target in TARGETS]
     work = max(WORK, int(WORK_A_SECOND * budget_seconds))
     most = min(MOVES, work // (len(prepared.tables.reader) + len(prepared.tables.group)))
     number = 0

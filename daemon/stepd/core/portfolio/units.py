@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 
@@ -24,11 +25,12 @@ FOLDED = (128, 48, 16)
 def make_units(prepared: Prepared, labellings: list[Labelling], more: Sequence[Labelling] = ()) -> Units:
     """Levels: single groups, heavy-edge clusters of several sizes, stretches of the topological order, each labelling, and
     stretches of the parts of the labellings with the most parts."""
+    edges = heavy_edges(prepared)
     levels = [np.arange(prepared.n_groups, dtype=np.int32)]
     size = prepared.n_groups
     for target in (1024, 384, 128, 48, 16):
         if target < size * 0.8:
-            levels.append(heavy_clusters(prepared, target))
+            levels.append(heavy_clusters(prepared, edges, target))
     position = np.empty(len(prepared.tables.topological), dtype=np.int32)
     position[prepared.tables.topological] = np.arange(len(position), dtype=np.int32)
     for stretches in (32, 128):
@@ -43,14 +45,14 @@ def make_units(prepared: Prepared, labellings: list[Labelling], more: Sequence[L
     levels += [group_labels(prepared, labelling.label) for labelling in more]
     for labelling in more:
         if labelling.folded:
-            levels += _folded(prepared, labelling)
+            levels += _folded(prepared, edges, labelling)
     return pack_units(prepared.n_groups, levels, position)
 
 
-def _folded(prepared: Prepared, labelling: Labelling) -> list[Index]:
+def _folded(prepared: Prepared, edges: HeavyEdges, labelling: Labelling) -> list[Index]:
     """Clusters of several sizes of the parts of a labelling."""
     parts = np.unique(group_labels(prepared, labelling.label), return_inverse=True)[1].reshape(-1).astype(np.int32)
-    return [heavy_clusters(prepared, target, parts) for target in FOLDED if target < 0.8 * parts.max()]
+    return [heavy_clusters(prepared, edges, target, parts) for target in FOLDED if target < 0.8 * parts.max()]
 
 
 def _stretch(prepared: Prepared, position: Index, count: int) -> Index:
@@ -78,16 +80,18 @@ def pack_units(n_groups: int, levels: list[Index], position: Index) -> Units:
     )
 
 
-def heavy_clusters(prepared: Prepared, target: int, atoms: Index | None = None) -> Index:
-    """About `target` clusters of groups: the edges that cost most to cut are contracted first, clusters stay of bounded size.
+class HeavyEdges(NamedTuple):
+    """Groups at both ends of the edges between groups, those first that cost most to cut."""
 
-    atoms: int32 [g], numbered from 0: groups that stay together from the start. int32 [g], cluster of each group.
-    """
+    src: Index
+    dst: Index
+
+
+def heavy_edges(prepared: Prepared) -> HeavyEdges:
+    """For `heavy_clusters`: once for all sizes, since sorting takes most of their time."""
     tables = prepared.tables
-    atom = np.arange(prepared.n_groups, dtype=np.int32) if atoms is None else atoms
-    of_op = atom[tables.group]
     output = np.repeat(np.arange(len(tables.output_op)), np.diff(tables.reader_pointer))
-    src, dst = of_op[tables.output_op[output]], of_op[tables.reader]
+    src, dst = tables.group[tables.output_op[output]], tables.group[tables.reader]
     apart = src != dst
     finite = np.isfinite(tables.latency) & (tables.latency > 0)
     latency = float(tables.latency[finite].mean()) if finite.any() else 0.0
@@ -98,17 +102,21 @@ def heavy_clusters(prepared: Prepared, target: int, atoms: Index | None = None) 
         else np.ones(int(apart.sum()))
     )
     order = np.argsort(-weight, kind="stable")
-    cost = np.bincount(atom, weights=prepared.group_seconds.min(axis=1)).astype(np.float64)
+    return HeavyEdges(src[apart][order].astype(np.int32), dst[apart][order].astype(np.int32))
+
+
+def heavy_clusters(prepared: Prepared, edges: HeavyEdges, target: int, atoms: Index | None = None) -> Index:
+    """About `target` clusters of groups: the edges that cost most to cut are contracted first, clusters stay of bounded size.
+
+    atoms: int32 [g], numbered from 0: groups that stay together from the start. int32 [g], cluster of each group.
+    """
+    src, dst, cost = edges.src, edges.dst, prepared.group_seconds.min(axis=1)
+    if atoms is not None:
+        src, dst, cost = atoms[src], atoms[dst], np.bincount(atoms, weights=cost).astype(np.float64)
     most = 2.0 * float(cost.sum()) / target + 1e-30
-    cluster: Index = _contract(
-        src[apart][order].astype(np.int32),
-        dst[apart][order].astype(np.int32),
-        np.ascontiguousarray(cost),
-        most,
-        max(2, 4 * len(cost) // target),
-        target,
-    )
-    return cluster[atom]
+    largest = max(2, 4 * len(cost) // target)
+    cluster: Index = _contract(src, dst, np.ascontiguousarray(cost), most, largest, target)
+    return cluster if atoms is None else cluster[atoms]
 
 
 @kernel
