@@ -5,13 +5,13 @@ Pure: GraphView in, verdicts out (docs/design.md, "What may move"). It must not 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from tensorflow.core.framework import types_pb2
 
-from stepd.hook.engine import aliases, graphview, pushed, rules, sums
+from stepd.hook.engine import aliases, graphview, groups, rules
 from stepd.hook.engine.graphview import GraphView, Node
 
 
@@ -32,10 +32,15 @@ class Classes:
     apart: str = ""
 
 
-def classify(view: GraphView, shared_variables: bool = False, tied: Mapping[str, str] | None = None) -> Classes:
+def classify(
+    view: GraphView,
+    shared_variables: bool = False,
+    tied: Mapping[str, str] | None = None,
+    home: Callable[[Node], str] = lambda _: "",
+) -> Classes:
     """`shared_variables`: other sessions see this one's variables (a server's), so that they must stay.
 
-    `tied`: ops that must stay for reasons outside the graph, and why.
+    `tied`: ops that must stay for reasons outside the graph, and why. `home`: the device of an op in the program's own graph.
     """
     sources = {node.name: why for node in view.nodes.values() if (why := shared_reason(view, node))}
     variables = {name for name in sources if view.nodes[name].op in rules.VARIABLES}
@@ -51,11 +56,12 @@ def classify(view: GraphView, shared_variables: bool = False, tied: Mapping[str,
         why = "shared with other sessions" if shared_variables else _variable_pin_reason(view, view.nodes[name])
         if why:
             pinned[name] = why
-    groups = _groups(view)
-    _pin_groups(view, groups, pinned)
-    group_of = {name: i for i, group in enumerate(groups) for name in group}
+    together, spread = groups.of(view, home)
+    pinned = {**spread, **pinned}
+    _pin_groups(view, together, pinned)
+    group_of = {name: i for i, group in enumerate(together) for name in group}
     apart = next((why for node in view.nodes.values() if (why := draws_apart(view, node.proto))), "")
-    return Classes(held, pinned, groups, group_of, frozenset(variables - pinned.keys()), apart)
+    return Classes(held, pinned, together, group_of, frozenset(variables - pinned.keys()), apart)
 
 
 def _held(view: GraphView, sources: dict[str, str]) -> dict[str, str]:
@@ -210,76 +216,13 @@ def _ref_chain_reason(view: GraphView, node: Node) -> str:
     return ""
 
 
-def _groups(view: GraphView) -> tuple[tuple[str, ...], ...]:
-    """Sets of ops that share a device: by state and memory that they hand on, and by what Grappler fuses.
-
-    The user's colocation (`_class`) is a wish like tf.device, and free like it: gradients write it on every op that they
-    bring together, which would tie the branches of a block to one device.
-    """
-    union = graphview.Union()
-    for worker, given in aliases.late_workers(view):
-        union.join(given, worker)
-    constants = pushed.constants(view)
-    for node in view.nodes.values():
-        for term in (*sums.first_terms(view, node), *pushed.beside(view, node, constants)):
-            union.join(term, node.name)
-        types = graphview.input_types(node.proto)
-        sums_inside = sums.in_bodies(view, node)
-        for i, (source, k) in enumerate(node.inputs):
-            if k < 0:
-                continue
-            producer = view.nodes[source]
-            state = i < len(types) and graphview.holds_state(types[i])
-            # The read of a reference variable names the variable in errors only where the variable is.
-            read = node.op == "Identity" and producer.op in ("VariableV2", "Variable")
-            if state or read or sums_inside or _fused(view, producer, node):
-                union.join(source, node.name)
-                for other in _with_constants(view, producer, node):
-                    union.join(other, node.name)
-    return tuple(tuple(names) for names in union.sets() if len(names) > 1)
-
-
-def _fused(view: GraphView, producer: Node, consumer: Node) -> bool:
-    if any(producer.op in first and consumer.op in second for first, second in rules.FUSED):
-        return True
-    for first, second in rules.FUSED_IF_SOLE_READER:
-        if producer.op in first and consumer.op in second:
-            return _readers(view, producer) == 1
-    return False
-
-
-def _readers(view: GraphView, producer: Node) -> int:
-    """How many read its value. Who only asks for the shape of a sum or product may be gone by the time at which Grappler counts:
-    gradients do, to undo broadcasting.
-    """
-    of_shape = rules.OF_SHAPES if producer.op in rules.ARITHMETIC else frozenset()
-    return sum(view.nodes[name].op not in of_shape for name in view.consumers[producer.name])
-
-
-def _with_constants(view: GraphView, producer: Node, consumer: Node) -> Iterator[str]:
-    """Of two ops that Grappler may join because it knows what each is combined with, whoever else reads those constants: a constant
-    that is read on several devices lies on another one than the ops, and they are not joined then.
-    """
-    constants = [[s for s, k in node.inputs if k >= 0 and _is_constant(view, view.nodes[s])] for node in (producer, consumer)]
-    for name in (*constants[0], *constants[1]) if all(constants) else ():
-        if view.nodes[name].op != "Const":
-            yield name
-        yield from view.consumers[name]
-
-
-def _is_constant(view: GraphView, node: Node) -> bool:
-    while node.op in ("Cast", "Identity") and len(node.inputs) == 1:
-        node = view.nodes[node.inputs[0][0]]
-    return node.op == "Const" and not node.inputs
-
-
-def _pin_groups(view: GraphView, groups: tuple[tuple[str, ...], ...], pinned: dict[str, str]) -> None:
-    for group in groups:
+def _pin_groups(view: GraphView, together: tuple[tuple[str, ...], ...], pinned: dict[str, str]) -> None:
+    for group in together:
         anchor = next((name for name in group if name in pinned), None)
         if anchor is not None:
             for name in group:
                 pinned.setdefault(name, f"stays with {anchor}: {pinned[anchor]}")
-    alone = {name for group in groups for name in group}
+    alone = {name for group in together for name in group}
     for name, node in view.nodes.items():
         if name not in alone and rules.works_on_variable(node.op):
             pinned.setdefault(name, "handles state")

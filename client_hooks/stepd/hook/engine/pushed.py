@@ -49,12 +49,19 @@ def _down(view: GraphView, node: Node, constants: frozenset[str]) -> list[Node]:
 
 
 def _with_readers(view: GraphView, names: list[str]) -> Iterator[str]:
-    """What computes the constants `names`; of plain ones, which lie where all their readers do, whoever else reads them."""
-    for name in names:
-        if view.nodes[name].op == "Const":
-            yield from view.consumers[name]
-        else:
-            yield name
+    """What computes the constants `names`, since Grappler folds constants of one device only; of plain ones, which lie where all
+    their readers do, whoever else reads them. Plain ones further up are left out: all of an optimizer's updates may read them.
+    """
+    yield from (reader for name in names if view.nodes[name].op == "Const" for reader in view.consumers[name])
+    stack, seen = [name for name in names if view.nodes[name].op != "Const"], set(names)
+    while stack:
+        name = stack.pop()
+        yield name
+        node = view.nodes[name]
+        if node.op not in rules.OF_SHAPES:
+            given = {source for source, k in node.inputs if k >= 0 and view.nodes[source].op != "Const"} - seen
+            seen |= given
+            stack += sorted(given)
 
 
 def constants(view: GraphView) -> frozenset[str]:

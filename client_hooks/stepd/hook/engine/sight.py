@@ -5,12 +5,14 @@ Both are worked out anew when the graph has grown or something was learned. It m
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Collection, Iterable, Sequence
 
 from stepd.hook.engine import capi, names
 from stepd.hook.engine.classify import Classes, classify
 from stepd.hook.engine.devices import Devices
 from stepd.hook.engine.graphview import GraphView
+from stepd.hook.engine.home import home
 from stepd.hook.engine.kinds import Kind
 from stepd.hook.engine.mirror import Mirror
 from stepd.hook.engine.reads import First, Unordered
@@ -23,10 +25,11 @@ from stepd.hook.ports import StepKind
 class Sight:
     """See the module. Every method is called with the session's lock held."""
 
-    def __init__(self, mirror: Mirror, shared_variables: bool) -> None:
+    def __init__(self, mirror: Mirror, shared_variables: bool, devices: Devices) -> None:
         """`shared_variables`: other sessions see this one's variables, so that they must stay."""
         self._mirror = mirror
         self._shared_variables = shared_variables
+        self._devices = devices
         self._busy: dict[str, str] = {}
         self._seen_busy: dict[str, str] = {}
         self._unordered = Unordered()
@@ -89,7 +92,8 @@ class Sight:
             self._classes = None
         if self._classes is None:
             assert self._view is not None
-            self._classes = classify(self._view, self._shared_variables, {**self._tied(), **self._busy, **self._unordered.kept})
+            tied = {**self._tied(), **self._busy, **self._unordered.kept}
+            self._classes = classify(self._view, self._shared_variables, tied, functools.partial(home, self._view, self._devices))
 
     def _tied(self) -> dict[str, str]:
         placer = self._mirror.placer

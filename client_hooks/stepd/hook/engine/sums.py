@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from stepd.hook.engine import graphview, rules
+from stepd.hook.engine import graphview, rules, twins
 from stepd.hook.engine.graphview import GraphView, Node
 
 _SUMS = frozenset({"Add", "AddV2", "AddN"})
@@ -67,8 +67,9 @@ def _terms(view: GraphView, root: Node) -> Iterator[str]:
 
 def absorbed(view: GraphView, node: Node) -> bool:
     """Is this sum a term of another one and nothing else?"""
-    readers = _readers(view, node.name)
-    return len(readers) == 1 and view.nodes[readers[0]].op in _SUMS
+    made_one = twins.of(view)
+    readers = [user for name in made_one.alike(node.name) for user in _readers(view, name)]
+    return made_one.count(readers) == 1 and view.nodes[readers[0]].op in _SUMS
 
 
 def _readers(view: GraphView, name: str) -> list[str]:
@@ -78,7 +79,7 @@ def _readers(view: GraphView, name: str) -> list[str]:
 
 
 def _has_buffer_alone(view: GraphView, name: str) -> bool:
-    while len(_readers(view, name)) == 1:
+    while len(_readers(view, name)) == 1 and name not in twins.of(view).members:
         node = view.nodes[name]
         if node.op not in VIEWS:
             # What is fed, constants and variables are held by others.

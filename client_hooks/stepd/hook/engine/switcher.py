@@ -52,7 +52,7 @@ class Switcher:
     def __init__(self, mirror: Mirror, devices: Devices, shared_variables: bool, ahead: Ahead, most_copies: int) -> None:
         self.mirror = mirror
         self.devices = devices
-        self.sight = Sight(mirror, shared_variables)
+        self.sight = Sight(mirror, shared_variables, devices)
         self.live: Copy | None = None
         self.homes = Homes(mirror)
         self._on_switch: Callable[[], None] = lambda: None

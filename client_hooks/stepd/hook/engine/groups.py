@@ -1,0 +1,96 @@
+"""Which ops must share a device, because of the state that they hand on or of what Grappler makes of them there. Pure.
+
+It must not know what may move otherwise, nor strategies.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterator
+
+from stepd.hook.engine import aliases, graphview, pushed, rules, sums, twins
+from stepd.hook.engine.graphview import GraphView, Node
+
+
+def of(view: GraphView, home: Callable[[Node], str]) -> tuple[tuple[tuple[str, ...], ...], dict[str, str]]:
+    """Sets of ops that share a device: by state and memory that they hand on, and by what Grappler fuses; and which of the latter
+    lie on several devices now, where Grappler leaves them alone: on one they would round otherwise.
+
+    The user's colocation (`_class`) is a wish like tf.device, and free like it: gradients write it on every op that they
+    bring together, which would tie the branches of a block to one device.
+    """
+    union = graphview.Union()
+    for worker, given in aliases.late_workers(view):
+        union.join(given, worker)
+    spread: dict[str, str] = {}
+
+    @functools.cache
+    def where(name: str) -> str:
+        return home(view.nodes[name])
+
+    for one, other in _rewritten_together(view):
+        union.join(one, other)
+        if where(one) != where(other):
+            spread[one] = f"the program has it on another device than {other}, with which it would be joined"
+    for node in view.nodes.values():
+        types = graphview.input_types(node.proto)
+        sums_inside = sums.in_bodies(view, node)
+        for i, (source, k) in enumerate(node.inputs):
+            if k < 0:
+                continue
+            state = i < len(types) and graphview.holds_state(types[i])
+            # The read of a reference variable names the variable in errors only where the variable is.
+            read = node.op == "Identity" and view.nodes[source].op in ("VariableV2", "Variable")
+            if state or read or sums_inside:
+                union.join(source, node.name)
+    return tuple(tuple(names) for names in union.sets() if len(names) > 1), spread
+
+
+def _rewritten_together(view: GraphView) -> Iterator[tuple[str, str]]:
+    """Pairs of ops that Grappler rewrites together, or because of each other, where they share a device."""
+    constants = pushed.constants(view)
+    for first, *others in twins.of(view).sets:
+        yield from ((first, other) for other in others)
+    for node in view.nodes.values():
+        for term in (*sums.first_terms(view, node), *pushed.beside(view, node, constants)):
+            yield term, node.name
+        for source, k in node.inputs:
+            if k >= 0 and _fused(view, view.nodes[source], node):
+                yield source, node.name
+                yield from ((other, node.name) for other in _with_constants(view, view.nodes[source], node))
+
+
+def _fused(view: GraphView, producer: Node, consumer: Node) -> bool:
+    if any(producer.op in first and consumer.op in second for first, second in rules.FUSED):
+        return True
+    for first, second in rules.FUSED_IF_SOLE_READER:
+        if producer.op in first and consumer.op in second:
+            return _readers(view, producer) == 1
+    return False
+
+
+def _readers(view: GraphView, producer: Node) -> int:
+    """How many read its value. Who only asks for the shape of a sum or product may be gone by the time at which Grappler counts:
+    gradients do, to undo broadcasting.
+    """
+    of_shape = rules.OF_SHAPES if producer.op in rules.ARITHMETIC else frozenset()
+    made_one = twins.of(view)
+    users = (user for name in made_one.alike(producer.name) for user in view.consumers[name])
+    return made_one.count(user for user in users if view.nodes[user].op not in of_shape)
+
+
+def _with_constants(view: GraphView, producer: Node, consumer: Node) -> Iterator[str]:
+    """Of two ops that Grappler may join because it knows what each is combined with, whoever else reads those constants: a constant
+    that is read on several devices lies on another one than the ops, and they are not joined then.
+    """
+    constants = [[s for s, k in node.inputs if k >= 0 and _is_constant(view, view.nodes[s])] for node in (producer, consumer)]
+    for name in (*constants[0], *constants[1]) if all(constants) else ():
+        if view.nodes[name].op != "Const":
+            yield name
+        yield from view.consumers[name]
+
+
+def _is_constant(view: GraphView, node: Node) -> bool:
+    while node.op in ("Cast", "Identity") and len(node.inputs) == 1:
+        node = view.nodes[node.inputs[0][0]]
+    return node.op == "Const" and not node.inputs

@@ -1,0 +1,97 @@
+"""Ops that compute the same of the same, of which Grappler makes one where they share a device. Pure.
+
+The value is the same either way. But a value that is made once has all the readers of both, and on how many read it depends what
+else is joined and with which term a sum begins (see `sums`). So twins move together. It must not know what else does.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from stepd.hook.engine import graphview, rules
+from stepd.hook.engine.graphview import GraphView, Node
+
+_found: weakref.WeakKeyDictionary[GraphView, Twins] = weakref.WeakKeyDictionary()
+
+
+@dataclass(frozen=True)
+class Twins:
+    """`one`: op -> the twin that stands for it, where Grappler is sure to make one of them; missing: itself. `all_of`: that twin ->
+    all that it stands for.
+
+    `sets`: ops of which Grappler may make one, once it has taken out what only hands a value on; `members`: all of these.
+    """
+
+    one: dict[str, str]
+    all_of: dict[str, list[str]]
+    sets: tuple[tuple[str, ...], ...]
+    members: frozenset[str]
+
+    def alike(self, name: str) -> list[str]:
+        """The op and those that Grappler is sure to make one of with it."""
+        return self.all_of.get(self.one.get(name, name), [name])
+
+    def count(self, names: Iterable[str]) -> int:
+        """How many of `names` are left where Grappler has made one of twins; a name that is there twice counts twice."""
+        users = list(names)
+        kept = {self.one.get(name, name): name for name in reversed(users)}
+        return sum(kept[self.one.get(name, name)] == name for name in users)
+
+
+def of(view: GraphView) -> Twins:
+    """The twins of a graph, looked for once."""
+    found = _found.get(view)
+    if found is None:
+        sure = _alike(view, strict=True)
+        sets = _sets({name: first for name, first in _alike(view, strict=False).items() if view.nodes[name].op != "Identity"})
+        members = frozenset(name for names in sets.values() for name in names)
+        found = _found[view] = Twins(sure, _sets(sure), tuple(map(tuple, sets.values())), members)
+    return found
+
+
+def _sets(first: Mapping[str, str]) -> dict[str, list[str]]:
+    sets: dict[str, list[str]] = {}
+    for name, one in first.items():
+        sets.setdefault(one, [one]).append(name)
+    return sets
+
+
+def _alike(view: GraphView, strict: bool) -> dict[str, str]:
+    """Op -> the first in the graph that computes the same. Not `strict`: identities hand on what they are given, what an op waits
+    for and who it is with make no difference."""
+    first: dict[str, str] = {}
+    seen: dict[Any, list[Node]] = {}
+    for node in view.nodes.values():
+        if not _computes(node):
+            continue
+        inputs = [(first.get(source, source), index) for source, index in node.inputs if strict or index >= 0]
+        if node.op == "Identity" and not strict:
+            first[node.name] = inputs[0][0]
+            continue
+        if graphview.op_def(node.op).is_commutative:
+            inputs.sort()
+        others = seen.setdefault((node.op, tuple(inputs), node.requested), [])
+        twin = next((other for other in others if _same_attributes(node.proto, other.proto, strict)), None)
+        if twin is None:
+            others.append(node)
+        else:
+            first[node.name] = twin.name
+    return first
+
+
+def _computes(node: Node) -> bool:
+    """Is this an op whose value depends on nothing but what it is given?"""
+    if node.op in rules.CONTROL_FLOW | rules.UNMOVED | rules.WITHOUT_MEMORY or not any(k >= 0 for _, k in node.inputs):
+        return False
+    if graphview.op_def(node.op) is None or graphview.is_stateful(node.op) or graphview.function_attrs(node.op):
+        return False
+    types = graphview.input_types(node.proto) + graphview.output_types(node.proto)
+    return not any(graphview.holds_state(dtype) for dtype in types)
+
+
+def _same_attributes(one: Any, other: Any, strict: bool) -> bool:
+    keys = {key for node in (one, other) for key in node.attr if strict or not key.startswith("_")}
+    return all(key in one.attr and key in other.attr and one.attr[key] == other.attr[key] for key in keys)

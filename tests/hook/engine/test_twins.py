@@ -1,0 +1,138 @@
+"""Ops that compute the same of the same move together, and what the program keeps apart stays apart: sums keep their bits."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from stepd.hook.engine.classify import classify
+from stepd.hook.engine.graphview import GraphView
+from stepd.hook.engine.settings import Chaos
+
+tf = pytest.importorskip("tensorflow.compat.v1")
+
+from stepd.hook.engine import twins  # noqa: E402
+
+
+def view_of(graph: Any) -> GraphView:
+    return GraphView.parse(graph.as_graph_def().SerializeToString(), lambda name: name)
+
+
+def test_what_computes_the_same_is_found_through_what_only_hands_on() -> None:
+    with tf.Graph().as_default() as graph:
+        x, y = tf.placeholder(tf.float32, [4], name="x"), tf.placeholder(tf.float32, [4], name="y")
+        tf.multiply(x, y, name="one")
+        tf.multiply(y, x, name="turned")
+        tf.multiply(tf.identity(x), y, name="handed")
+        tf.subtract(x, y, name="sub")
+        tf.subtract(y, x, name="other_sub")
+        tf.reduce_sum(x, 0, name="reduced")
+        tf.reduce_sum(x, 0, keepdims=True, name="kept")
+        tf.random_uniform([4], name="drawn")
+        tf.random_uniform([4], name="drawn_again")
+        found = twins.of(view_of(graph))
+    assert [set(names) for names in found.sets] == [{"one", "turned", "handed"}]
+    assert found.one == {"turned": "one"}
+    assert found.count(["one", "turned", "sub", "sub"]) == 3
+
+
+def test_twins_move_together_with_the_sum_that_they_are_terms_of() -> None:
+    with tf.Graph().as_default() as graph:
+        x, y = tf.placeholder(tf.float32, [4], name="x"), tf.placeholder(tf.float32, [4], name="y")
+        tf.add_n([tf.multiply(x, y, name="a"), tf.multiply(x, y, name="b"), tf.sin(x, name="c")], name="total")
+        together = [set(group) for group in classify(view_of(graph)).groups]
+    assert together == [{"a", "b", "c", "total"}], "made one, a is held twice, and the sum begins with c"
+
+
+def test_a_value_that_twins_of_one_op_read_has_one_reader() -> None:
+    with tf.Graph().as_default() as graph:
+        x = tf.placeholder(tf.float32, [4], name="x")
+        inner = tf.subtract(tf.sin(x), tf.cos(x), name="inner")
+        tf.add(inner, x, name="outer")
+        tf.add(inner, x, name="outer_again")
+        together = [set(group) for group in classify(view_of(graph)).groups]
+    assert {"inner", "outer", "outer_again"} <= set.union(*together)
+
+
+def test_readers_of_twins_are_readers_of_one_value() -> None:
+    """As a mask that each layer makes for itself: the layers must not be tied together."""
+    with tf.Graph().as_default() as graph:
+        x = tf.placeholder(tf.float32, [4], name="x")
+        for k in range(2):
+            tf.add(tf.subtract(tf.sin(x, name="s"), tf.cos(x, name="t"), name=f"mask{k}"), tf.exp(x * (k + 2.0)), name=f"layer{k}")
+        groups = classify(view_of(graph)).group_of
+    assert groups["mask0"] == groups["mask1"]
+    assert "layer0" not in groups or groups["layer0"] != groups.get("layer1")
+
+
+def huber(x: Any) -> Any:
+    """The gradient of a product of a value with itself is two twins of a sum of three terms."""
+    w = tf.get_variable("w", initializer=np.linspace(-2, 2, 5, dtype=np.float32), use_resource=True)
+    size = tf.abs(x * w)
+    quadratic = tf.minimum(size, 1.5)
+    loss = tf.cos(x) * (0.5 * (quadratic * quadratic) + tf.sin(x) * (size - quadratic))
+    return tf.tanh(tf.gradients(loss, quadratic)[0])
+
+
+def placed(x: Any) -> Any:
+    """Sums, products and constants that the program itself has put on several devices, where nothing is joined."""
+    devices = [f"/cpu:{k % 3}" for k in range(7)]
+    total: Any = x
+    for k, device in enumerate(devices):
+        with tf.device(device):
+            total = total + tf.sin(x * float(k + 1)) * (0.1 + k)
+    with tf.device("/cpu:1"):
+        product = tf.reduce_max(total, 0) * tf.reduce_min(total, 0)
+    with tf.device("/cpu:2"):
+        return tf.stack([product * 0.3, (product + total[0]) - 0.3])
+
+
+@pytest.mark.parametrize("build", [huber, placed])
+@pytest.mark.parametrize("seed", range(3))
+def test_values_keep_their_bits(hooked: Any, build: Any, seed: int) -> None:
+    def values() -> list[bytes]:
+        with tf.Graph().as_default():
+            x = tf.placeholder(tf.float32, [None, 5], name="x")
+            result = build(x)
+            data = np.random.RandomState(seed)
+            with tf.Session(config=tf.ConfigProto(device_count={"CPU": 3})) as session:
+                session.run(tf.global_variables_initializer())
+                return [session.run(result, {x: data.randn(40, 5)}).tobytes() for _ in range(8)]
+
+    expected = values()
+    listener = hooked(chaos=Chaos(1, "in-session", seed=seed, devices=3))
+    assert values() == expected
+    assert any(s.ok and not s.rollback for s in listener.switches)
+
+
+def test_what_the_program_has_on_two_devices_is_not_joined_on_one(hooked: Any, two_devices: Any) -> None:
+    listener = hooked()
+    x = tf.placeholder(tf.float32, [4], name="x")
+    with tf.device("/cpu:0"):
+        inner = tf.add(tf.sin(x), tf.cos(x), name="inner")
+    with tf.device("/cpu:1"):
+        total = tf.add(inner, tf.tanh(x), name="outer")
+    with tf.Session(config=two_devices) as session:
+        session.run(total, {x: np.ones(4)})
+        pinned = listener.engines[0].switcher().classes().pinned
+    assert "another device" in pinned["inner"] and "another device" in pinned["outer"]
+
+
+def test_a_variable_is_at_home_where_its_optimizer_was_made(hooked: Any, two_devices: Any) -> None:
+    from stepd.hook.engine.home import home
+
+    listener = hooked()
+    w = tf.get_variable("w", [4], use_resource=True)
+    with tf.device("/cpu:1"):
+        train = tf.train.AdamOptimizer(0.1).minimize(tf.reduce_sum(tf.square(w)), var_list=[w])
+    with tf.Session(config=two_devices) as session:
+        session.run(tf.global_variables_initializer())
+        metadata = tf.RunMetadata()
+        session.run(train, options=tf.RunOptions(output_partition_graphs=True), run_metadata=metadata)
+        switcher = listener.engines[0].switcher()
+        view = switcher.view()
+        lies = {node.name: node.device for graph in metadata.partition_graphs for node in graph.node}
+        for name in ("w", "w/Adam"):
+            assert home(view, switcher.devices, view.nodes[name]) == lies[name] and lies[name].endswith("CPU:1")
