@@ -105,8 +105,8 @@ def test_a_term_that_others_read_goes_on_waiting() -> None:
         x = tf.placeholder(tf.float32, [4, 4])
         y = tf.tanh(x)
         w = tf.get_variable("w", [4, 4], use_resource=True)
-        for name, shared in (("shared", True), ("alone", False)):
-            passed = tf.tanh(y)
+        for name, shared, make in (("shared", True, tf.tanh), ("alone", False, tf.sigmoid)):
+            passed = make(y)
             weights = tf.matmul(passed if shared else x, x)
             led, _ = tf.tuple([passed, weights], name=name)
             hidden = tf.tanh(tf.matmul(tf.add_n([led, tf.sin(x), tf.cos(x)]), w))
