@@ -7,9 +7,8 @@ Runs docs/examples/train_digits.py, which knows nothing of stepd, on two local d
 3. under stepd on both, switched in the session, and once more, switched by checkpoint and restart; the daemon remembers what it
    learned from the first of the two.
 
-Each job under stepd first runs alone until its strategy has settled: the daemon has looked for one, and for a better one with what
-the first has taught. Then it is told to leave it at that (`stepctl pause`), and all jobs take turns of some steps, so that none has
-the machine's best minute for itself. Every loss of every step is compared with the plain run's. Ends with a table and
+Each job under stepd first runs alone until its strategy has settled: the daemon has looked for one, and judged it. Then it is told to
+leave it at that (`stepctl pause`), and all jobs take turns of some steps, so that none has the machine's best minute for itself. Every loss of every step is compared with the plain run's. Ends with a table and
 OUT/summary.json.
 """
 
@@ -38,7 +37,6 @@ BIN = Path(sys.executable).parent
 WARM_UP = 20  # steps that build executors and fill caches
 TURN = 20  # steps
 COMPARED = 40  # steps of each job, by turns
-ROUNDS = {"in-session": 2, "restart": 1}  # of planning, until a job counts as settled: the first job has taught the second one
 TRIAL = 40.0  # seconds beyond its limit that a job may take to end a trial, which is not to fall into the turns
 ENDLESS = 1_000_000  # steps: the jobs are told when to end
 console = Console(highlight=False)
@@ -110,10 +108,10 @@ def decisions(path: Path, name: str) -> list[dict]:
     return [event for event in events if event["event"] == "session" and event["job"] == job]
 
 
-def settled(made: list[dict], least: int) -> bool:
-    """Has the daemon been through `least` rounds of planning for a job, and judged what came of them?"""
-    rounds = sum(event["phase"] == "PLANNING" or event["note"].startswith("costs did not change") for event in made)
-    return rounds >= least and made[-1]["phase"] in ("COMMITTED", "WATCHING", "ROLLED_BACK")
+def settled(made: list[dict]) -> bool:
+    """Has the daemon planned for a job, and judged what came of it?"""
+    planned = any(event["phase"] == "PLANNING" or event["note"].startswith("costs did not change") for event in made)
+    return planned and made[-1]["phase"] in ("COMMITTED", "WATCHING", "ROLLED_BACK")
 
 
 def on_trial(made: list[dict]) -> bool:
@@ -146,7 +144,7 @@ def compared(out: Path, cores: list[int], most: float, processes: contextlib.Exi
         while (seconds := time.monotonic() - began) < most + TRIAL:
             job.run_until(job.step + TURN)
             made = decisions(out, way)
-            if settled(made, ROUNDS[way]) or (seconds >= most and not on_trial(made)):
+            if settled(made) or (seconds >= most and not on_trial(made)):
                 break
         process.send_signal(signal.SIGCONT)
         stepctl(path, "pause", way)
@@ -165,9 +163,11 @@ def compared(out: Path, cores: list[int], most: float, processes: contextlib.Exi
     return [own, worker], hand, stepd, path
 
 
-def summarize(plain: list[Job], hand: Job, stepd: list[Job], trials: list[dict]) -> dict[str, float | int]:
+def summarize(plain: list[Job], hand: Job, stepd: list[Job], ends: dict[str, int], trials: list[dict]) -> dict[str, float | int]:
+    """`ends`: each job's step at which its turns were over."""
+
     def step_seconds(job: Job) -> float:
-        return statistics.median(job.seconds(COMPARED))
+        return statistics.median(job.seconds(COMPARED, ends[job.name]))
 
     one, by_hand, ours = min(map(step_seconds, plain)), step_seconds(hand), statistics.fmean(map(step_seconds, stepd))
     reference = plain[0].losses()
@@ -224,6 +224,7 @@ def main() -> None:
         plain, hand, stepd, path = compared(options.out, cores, options.most, processes)
         for round_ in by_turns([*plain, hand, *stepd], COMPARED, TURN):
             console.print(f"[bold]round {round_} of {COMPARED // TURN}[/bold] is over: {TURN} steps of each job in turn")
+        ends = {job.name: job.step for job in (*plain, hand, *stepd)}
         ending = (*stepd, hand, *plain[1:])
         for job in ending:  # all at once: TensorFlow closes a session with a tf.data iterator only after up to a minute
             job.interrupt()
@@ -237,7 +238,7 @@ def main() -> None:
             console.print(f"[bold]stepd-{way}[/bold]")
             console.print(stepctl(path, "history", way).stdout)
             trials += json.loads(stepctl(path, "history", way, "-o", "json").stdout)
-        summary = summarize(plain, hand, stepd, trials)
+        summary = summarize(plain, hand, stepd, ends, trials)
     (options.out / "summary.json").write_text(json.dumps(summary, indent=2) + "\n")
     show(summary)
     console.print(f"Written to {options.out / 'summary.json'}; the daemons' logs and every run's steps are beside it.")

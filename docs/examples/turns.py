@@ -114,10 +114,11 @@ class Job:
     def losses(self) -> list[float]:
         return json.loads(self.result.read_text())["losses"]
 
-    def seconds(self, last: int) -> list[float]:
-        """Times of its last `last` steps, but for those in which it was stopped."""
+    def seconds(self, last: int, until: int) -> list[float]:
+        """Times of the `last` steps up to step `until`, but for those in which it was stopped."""
         run = json.loads(self.result.read_text())
-        steps = zip(run["starts"][-last:], run["seconds"][-last:], strict=True)
+        these = slice(until + 1 - last, until + 1)
+        steps = zip(run["starts"][these], run["seconds"][these], strict=True)
         return [s for start, s in steps if not any(start < end and begin < start + s for begin, end in self.pauses)]
 
 
