@@ -7,9 +7,9 @@ Runs docs/examples/train_digits.py, which knows nothing of stepd, on two local d
 3. under stepd on both, switched in the session, and once more, switched by checkpoint and restart; the daemon remembers what it
    learned from the first of the two.
 
-Each job under stepd first runs alone until its strategy has settled: the daemon has looked for one, and judged it. Then it is told to
-leave it at that (`stepctl pause`), and all jobs take turns of some steps, so that none has the machine's best minute for itself. Every loss of every step is compared with the plain run's. Ends with a table and
-OUT/summary.json.
+Each job under stepd first runs alone until its strategy has settled: the daemon has looked for one, and judged it. Then it is told
+to leave it at that (`stepctl pause`), and all jobs take turns of some steps, so that none has the machine's best minute for itself.
+Every loss of every step is compared with the plain run's. Ends with a table and OUT/summary.json.
 """
 
 from __future__ import annotations
