@@ -50,13 +50,14 @@ with v1.Session() as session:
 """
 DEVICES = [f"/job:localhost/replica:0/task:{k}/device:CPU:0" for k in (0, 1)]
 OTHERS = [f"{what}{k}" for k in range(6) for what in ("first", "second")]
+TRIALS = 3  # of the order: other work on the machine may begin in the middle of one, which a rank test takes for the order's doing
 CHAIN = [f"chain{k}" for k in range(8)]
 
 
-def strategy(ordered: bool) -> bytes:
+def strategy(ordered: bool, first_priority: int = 0) -> bytes:
     """The others in two parts on device 0, the chain on device 1; the product that it waits for in a part on each.
 
-    In order: that product before the others.
+    In order: that product before the others. `first_priority` changes nothing but the strategy's id.
     """
     first, second = DEVICES
     placement = {**dict.fromkeys(OTHERS, first), **dict.fromkeys(["urgent", *CHAIN], second)}
@@ -64,7 +65,7 @@ def strategy(ordered: bool) -> bytes:
     splits.append({"op": "urgent", "axis": "0", "parts": 2, "devices": [first, second]})
     document: dict[str, Any] = {"placement": placement, "splits": splits}
     if ordered:
-        document["priority"] = {op: k for k, op in enumerate(["urgent", *CHAIN, *OTHERS])}
+        document["priority"] = {op: k for k, op in enumerate(["urgent", *CHAIN, *OTHERS], first_priority)}
     return json.dumps(document).encode()
 
 
@@ -98,17 +99,20 @@ def test_the_guard_judges_an_order_of_parts(daemon: Daemon, program: subprocess.
     daemon.eventually("they are in force", lambda: daemon.splits(job) == len(OTHERS) + 1)
     assert daemon.order(job).startswith("none")
 
-    ordered = operator_pb2.ActivateRequest(job=job, strategy_json=strategy(ordered=True))
-    accepted = daemon.eventually("an order is accepted", lambda: daemon.ask("ActivateStrategy", ordered))
-    trial = daemon.eventually("its trial is over", lambda: daemon.trial(job, accepted.strategy_id))
+    for attempt in range(TRIALS):
+        ordered = operator_pb2.ActivateRequest(job=job, strategy_json=strategy(ordered=True, first_priority=attempt))
+        accepted = daemon.eventually("an order is accepted", lambda asked=ordered: daemon.ask("ActivateStrategy", asked))
+        trial = daemon.eventually("its trial is over", lambda id_=accepted.strategy_id: daemon.trial(job, id_))
+        if trial.outcome == runtime_pb2.Verdict.KEPT or trial.p_value > SIGNIFICANCE:
+            break
+        daemon.eventually("what was slower is undone", lambda: daemon.order(job).startswith("none"))
     if trial.outcome == runtime_pb2.Verdict.KEPT:
         assert trial.measured_seconds < trial.before_seconds
         assert daemon.splits(job) == len(OTHERS) + 1
         assert daemon.order(job).startswith("control: ") and not daemon.order(job).startswith("control: 0 edges")
         assert "control: " in daemon.show(job)
-    else:  # on a machine that is busy meanwhile the rank test cannot tell, or the order is slower: then it must be undone
-        slower = trial.measured_seconds > trial.before_seconds
-        assert trial.outcome == runtime_pb2.Verdict.ROLLED_BACK and (slower or trial.p_value > SIGNIFICANCE), trial.reason
+    else:  # a machine so busy that the rank test could not tell: then it must be undone
+        assert trial.outcome == runtime_pb2.Verdict.ROLLED_BACK and trial.p_value > SIGNIFICANCE, trial.reason
         daemon.eventually("what was not shown to be faster is undone", lambda: daemon.order(job).startswith("none"))
 
     (tmp_path / "stop").touch()

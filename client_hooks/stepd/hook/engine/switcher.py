@@ -96,19 +96,15 @@ class Switcher:
         """What may move: (ops that move together, devices on which all of them may run)."""
         return self.sight.units(self.devices)
 
-    def liftable(self) -> barriers.Lifts:
-        """Waits of the graph that copies may do without."""
-        return self.sight.liftable() if self.ordering.lifts else barriers.NOTHING
-
     def lifts(self, steps: Iterable[StepKind]) -> barriers.Lifts:
-        """Waits that a copy for `steps` does without."""
+        """Waits that a copy for `steps` does without; for none: what any copy may do without."""
         return self.sight.lifts(dict.fromkeys(steps).keys()) if self.ordering.lifts else barriers.NOTHING
 
     def resolve(self, strategy: LiveStrategy) -> Plan:
         plan = resolve(strategy, self.view(), self.classes(), self.devices)
         held = self.classes().held
         orders = self.known.orders({name: chains for name, chains in self.sight.uncertain().items() if name not in held})
-        plan = lifting(summing(plan, orders, self.view()), self.liftable(), self.view())
+        plan = lifting(summing(plan, orders, self.view()), self.lifts(()), self.view())
         splits, refused = self.splitting.resolve(strategy, self.view(), self.classes(), self.devices)
         fed = self.splitting.fed_apart(splits, self.view(), self.classes())
         return split(plan, splits, refused, fed, self.view()) if splits or refused else plan
