@@ -94,10 +94,12 @@ def test_the_oldest_profiles_are_dropped_and_counted(channel: Channel, daemon: A
 def test_held_for_a_fork_it_has_no_connection_and_comes_back(channel: Channel, daemon: Any) -> None:
     daemon.start()
     channel.start()
-    daemon.next("session_opened")
-    channel.hold(10.0)
+    daemon.next("hello")  # from here on the connection may be anywhere between half made and attached: all must do
+    assert channel.hold(10.0)
     assert not channel.connected
     assert channel._idle.is_set()
+    assert channel._threads
+    assert not any(thread.is_alive() for thread in channel._threads)
     channel.release()
     daemon.next("hello")
 

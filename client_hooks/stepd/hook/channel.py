@@ -65,6 +65,7 @@ class Channel:
         self._idle.set()
         self._thread: threading.Thread | None = None
         self._call: Any = None
+        self._threads: list[threading.Thread] = []  # gRPC's, of the last connection
         self._problem = ""
         self.connected = False
         self.dropped_profiles = 0
@@ -88,24 +89,24 @@ class Channel:
         self._stopping.set()
         self._released.set()
         self._news.set()
-        call = self._call
-        if call is not None:
-            call.cancel()
+        self._cancel()
         if thread is not threading.current_thread():
             thread.join(max(0.0, deadline + 0.2 - time.monotonic()))
 
-    def hold(self, seconds: float) -> None:
-        """Close the connection and open none until `release`; waits at most `seconds` for gRPC's threads to be gone.
+    def hold(self, seconds: float) -> bool:
+        """Close the connection and open none until `release`.
 
-        A process that forks with a live gRPC channel leaves its child a gRPC that hangs.
+        Waits `seconds` at most for gRPC's threads to be gone, and says whether they are.
         """
+        deadline = time.monotonic() + seconds
         self._released.clear()
-        call = self._call
-        if call is not None:
-            call.cancel()
+        self._cancel()
         self._news.set()
-        if self._thread is not None:
-            self._idle.wait(seconds)
+        if self._thread is not None and not self._idle.wait(seconds):
+            return False
+        for thread in self._threads:
+            thread.join(max(0.0, deadline - time.monotonic()))
+        return not any(thread.is_alive() for thread in self._threads)
 
     def release(self) -> None:
         """The reverse of `hold`."""
@@ -125,6 +126,11 @@ class Channel:
                 self._profile_bytes -= len(self._profiles.popleft().profile.run_metadata)
                 self.dropped_profiles += 1
         self._news.set()
+
+    def _cancel(self) -> None:
+        call = self._call
+        if call is not None:
+            call.cancel()
 
     # -- the channel's own thread -------------------------------------------------------------------------------------
 
@@ -155,10 +161,14 @@ class Channel:
 
         connection = _Connection()
         channel = _open(self._settings, where)
+        before = set(threading.enumerate())
         try:
             stub = runtime_pb2_grpc.RuntimeStub(channel)  # type: ignore[no-untyped-call]  # generated code
             call = stub.Attach(self._requests(connection), metadata=_metadata(self._settings))
+            self._threads = [thread for thread in threading.enumerate() if thread not in before and _is_grpc(thread)]
             self._call = call
+            if self._stopping.is_set() or not self._released.is_set():
+                call.cancel()  # whoever asked for it a moment ago found no call to cancel
             for message in call:
                 if self._stopping.is_set():
                     break
@@ -194,7 +204,8 @@ class Channel:
             if time.monotonic() - last >= HEARTBEAT_SECONDS:
                 yield self._conversation.heartbeat(self.dropped_profiles)
                 last = time.monotonic()
-            self._news.wait(HEARTBEAT_SECONDS)
+            if connection.open:  # closed before `clear`, nothing would wake us
+                self._news.wait(HEARTBEAT_SECONDS)
 
     def _queued(self, connection: _Connection) -> Iterator[runtime_pb2.HookMessage]:
         while connection.open:
@@ -241,6 +252,11 @@ def _open(settings: Settings, where: Address) -> Any:
         _pem(settings.tls_cert) if settings.tls_cert else None,
     )
     return grpc.secure_channel(where.target, credentials, [option for option in options if option[0] != "grpc.default_authority"])
+
+
+def _is_grpc(thread: threading.Thread) -> bool:
+    """Does it run a function of gRPC's? One that has ended has none any more."""
+    return str(getattr(getattr(thread, "_target", None), "__module__", "")).startswith("grpc.")
 
 
 def _pem(path: str) -> bytes:

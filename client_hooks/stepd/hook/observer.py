@@ -269,7 +269,7 @@ class Observer:
         self._background.join(deadline)
 
     def before_fork(self) -> None:
-        """gRPC does not survive a fork with a live channel: close it, as quickly as may be."""
+        """Close the connection, as quickly as may be: the child must not hold it, and gRPC complains of forks in mid-call."""
         if self._channel is not None and not self._background.stopped:
             self._channel.hold(FORK_SECONDS)
 
@@ -279,11 +279,18 @@ class Observer:
             self._channel.release()
 
     def after_fork_in_child(self) -> None:
-        """A process of its own: none of the parent's threads, sessions or locks exist here."""
+        """A process of its own: none of the parent's threads, sessions or locks exist here.
+
+        It attaches where gRPC is new to it. Where the parent has used gRPC, a thread that is not here may have held a lock of it:
+        the first channel would wait for ever, and all else with it, since gRPC asks for its locks while it holds Python's.
+        """
         if self._background.stopped:
             return
         identity.renew(self._hello)
         self._fresh()
+        if "grpc" in sys.modules and self._channel is not None:
+            self._channel = None
+            logger.info("forked from a process that uses gRPC, which does not survive it: not attached to the daemon")
 
 
 def _profiler_active() -> bool:
