@@ -126,14 +126,8 @@ def pin(job: Job, cores: list[int]) -> None:
 
 
 def compared(out: Path, cores: list[int], most: float, processes: contextlib.ExitStack) -> tuple[list[Job], Job, list[Job], Path]:
-    """Start every job and let it run alone until it has settled: (plain ones, the one placed by hand, those under stepd, their
-    daemon's socket)."""
-
-    def alone(job: Job, steps: int) -> Job:
-        processes.callback(job.end)
-        console.print(f"[bold]{job.name}[/bold]: {steps} steps alone")
-        job.run_until(steps)
-        return job
+    """Start every job, and let those under stepd run alone until they have settled: (the plain ones, the one placed by hand, those
+    under stepd, their daemon's socket)."""
 
     def under_stepd(way: str) -> Job:
         prefix = (str(BIN / "stepd-run"), "--socket", str(path), "--name", way, "--local-devices", "2", "--")
@@ -151,16 +145,20 @@ def compared(out: Path, cores: list[int], most: float, processes: contextlib.Exi
         process.send_signal(signal.SIGSTOP)
         return job
 
-    path, process = daemon(out, processes)
-    stepd = [under_stepd("in-session"), under_stepd("restart")]
-    own = alone(start(out, "plain-own-process", options=[], others=[]), WARM_UP)
+    console.print(f"The jobs without stepd: {WARM_UP} steps of each")
+    placements = [two_workers(cores, processes) for _ in range(2)]
+    own = start(out, "plain-own-process", options=[], others=[])
+    (target, workers), (both, by_hand) = placements
+    worker = start(out, "plain-worker", options=["--target", target], others=workers)
+    devices = ["--target", both, "--devices", "/job:worker/task:0,/job:worker/task:1"]
+    hand = start(out, "hand-placed", options=devices, others=by_hand)
+    for job in (own, worker, hand):
+        processes.callback(job.end)
+    for job in (own, worker, hand):  # they start together, and wait stopped for their turns
+        job.run_until(WARM_UP)
     pin(own, cores[:1])
-    target, workers = two_workers(cores, processes)
-    worker = alone(start(out, "plain-worker", options=["--target", target], others=workers), WARM_UP)
-    target, workers = two_workers(cores, processes)
-    both = ["--target", target, "--devices", "/job:worker/task:0,/job:worker/task:1"]
-    hand = alone(start(out, "hand-placed", options=both, others=workers), WARM_UP)
-    return [own, worker], hand, stepd, path
+    path, process = daemon(out, processes)
+    return [own, worker], hand, [under_stepd("in-session"), under_stepd("restart")], path
 
 
 def summarize(plain: list[Job], hand: Job, stepd: list[Job], ends: dict[str, int], trials: list[dict]) -> dict[str, float | int]:
