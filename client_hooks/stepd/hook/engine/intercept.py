@@ -16,6 +16,7 @@ from typing import Any
 from stepd.hook.engine import capi, placements, session_config
 from stepd.hook.engine.cluster import WorkerPlacer
 from stepd.hook.engine.mirror import Mirror
+from stepd.hook.engine.registry import Registry
 from stepd.hook.engine.session_engine import SessionEngine
 from stepd.hook.engine.settings import EngineSettings
 from stepd.hook.log import logger as log
@@ -26,11 +27,8 @@ _creating = threading.local()
 _originals: dict[tuple[Any, str], Any] = {}
 _installed: list[tuple[ObserverPort | None, EngineSettings]] = []
 # Engines by the raw session they run on now, and by the id of the BaseSession that owns them while it lives.
-_engines: dict[Any, SessionEngine] = {}
+_engines: Registry[SessionEngine] = Registry()
 _owners: dict[int, SessionEngine] = {}
-# By engine: raw sessions that a restart has replaced.
-_retired: dict[str, list[Any]] = {}
-_MOST_RETIRED = 8
 
 
 def install(observer: ObserverPort | None, settings: EngineSettings) -> None:
@@ -86,16 +84,15 @@ def init(self: Any, target: Any = "", graph: Any = None, config: Any = None) -> 
         _creating.session = None
     engine = _owners.get(id(self))
     if engine is not None:
-        _engines[self._session] = engine
+        _engines.answers(engine, self._session)
         engine.opened(self._session)
 
 
 def new_session_ref(graph: Any, options: Any) -> Any:
     """TF_NewSessionRef, called inside BaseSession.__init__: puts an empty mirror in the place of the user's graph."""
     session = getattr(_creating, "session", None)
-    make = _original(capi.c, "TF_NewSessionRef")
     if session is None or not _installed:
-        return make(graph, options)
+        return _made(graph, options)
     _creating.session = None
     observer, settings = _installed[0]
     cluster = None if session._target or settings.local_cluster is None else settings.local_cluster()
@@ -114,7 +111,7 @@ def new_session_ref(graph: Any, options: Any) -> Any:
         capi.set_session_options(options, None, config)
     soft = asked is None or asked.allow_soft_placement
     mirror = Mirror(session._graph, None if cluster is None else WorkerPlacer(cluster.workers, cluster.trainer, soft))
-    raw = make(mirror.graph.handle, options)
+    raw = _made(mirror.graph.handle, options)
     owner = id(session)
     gone = weakref.ref(session, functools.partial(_forget, owner))
     engine = SessionEngine(gone, session, mirror, observer, settings, cluster)
@@ -125,30 +122,14 @@ def new_session_ref(graph: Any, options: Any) -> Any:
     engine.placements = log_of_placements
     engine.added_devices = added
     engine.native = native
-    engine.on_replace = _replaced
+    engine.on_replace = _engines.replaced
     _owners[owner] = engine
     return raw
 
 
-def _replaced(old: Any, new: Any) -> None:
-    """An engine goes on with another raw session.
-
-    A thread may have read `session._session` just before and call with the old one: it stands for the same engine.
-    """
-    engine = _engines[new] = _engines[old]
-    retired = _retired.setdefault(engine.session_id, [])
-    retired.append(old)
-    if len(retired) > _MOST_RETIRED:
-        first = retired.pop(0)
-        if first is not new and first not in retired and _engines.get(first) is engine:
-            del _engines[first]
-
-
-def _dismiss(engine: SessionEngine) -> None:
-    """No raw session stands for this engine any more."""
-    for raw in (engine.raw, *_retired.pop(engine.session_id, ())):
-        if _engines.get(raw) is engine:
-            del _engines[raw]
+def _made(graph: Any, options: Any) -> Any:
+    """A raw session that nobody takes for one that a restart has replaced."""
+    return _engines.fresh(functools.partial(_original(capi.c, "TF_NewSessionRef"), graph, options), capi.delete_session)
 
 
 def _forget(owner: int, _: Any) -> None:
@@ -157,7 +138,7 @@ def _forget(owner: int, _: Any) -> None:
     if engine is not None:
         engine.close()
         engine.forget()
-        _dismiss(engine)
+        _engines.dismiss(engine, engine.raw)
     if not _owners and not _installed:
         _remove_patches()
 
@@ -187,10 +168,11 @@ def _fall_back(session: Any, engine: SessionEngine, error: Exception) -> None:
     """Nothing ran yet: give the session the user's own graph and say why. TensorFlow then raises its own errors itself."""
     engine.close()
     _owners.pop(id(session), None)
-    _dismiss(engine)
+    _engines.dismiss(engine, engine.raw)
     old = session._session
     with session._graph._c_graph.get() as graph:
-        session._session = capi.new_session(graph, session._target, session._config)
+        make = functools.partial(capi.new_session, graph, session._target, session._config)
+        session._session = _engines.fresh(make, capi.delete_session)
     capi.delete_session(old)
     log.info("session %s runs without stepd, its graph could not be mirrored: %s", engine.session_id, error)
 
