@@ -111,6 +111,7 @@ def kernels() -> None:
         "device_kinds": {},
         "together": [],
         "lifted": {},
+        "shared": {},
         "splits": [],
     }
     planned = asyncio.run(PlannerPool(default_cache_dir(), 0, yields=False).plan(request))

@@ -160,6 +160,8 @@ def graph_report(
         )
     for op, barrier in graph.lifted.items():
         report.lifted.add(op=op, control=barrier)
+    for op, by in graph.shared.items():
+        report.shared.add(op=op, by=by)
     for group in graph.colocated:
         report.colocated.add(op=group)
     for kind in kinds:

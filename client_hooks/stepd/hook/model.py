@@ -89,8 +89,8 @@ class SessionDevice:
 
 @dataclass(frozen=True)
 class GraphDescription:
-    """What the engine offers to planners. `graph_def`: TensorFlow's serialized GraphDef of the user's graph. `lifted`: op -> the
-    control input that it has there, but not under a strategy.
+    """What the engine offers to planners. `graph_def`: TensorFlow's serialized GraphDef of the user's graph. Under a strategy an op
+    of `lifted` does without the control input given there, and what reads from one of `shared` reads from the op given there.
     """
 
     fingerprint: str
@@ -102,6 +102,7 @@ class GraphDescription:
     restart_obstacles: tuple[str, ...] = ()
     splits: tuple[SplitOffer, ...] = ()
     lifted: Mapping[str, str] = field(default_factory=dict)
+    shared: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

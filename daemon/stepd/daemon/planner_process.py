@@ -51,7 +51,7 @@ def read_request(request: Any) -> tuple[Situation, list[Measured]]:
     """The decoded request as core's values."""
     situation = Situation(
         name=request["name"],
-        nodes=parse_nodes(request["graph_def"], request["lifted"]),
+        nodes=parse_nodes(request["graph_def"], request["lifted"], request["shared"]),
         outputs=tuple(request["outputs"]),
         devices=tuple(SessionDevice(*device) for device in request["devices"]),
         models=CostModels.from_state(request["models"]),

@@ -358,6 +358,26 @@ class LiftedWait(google.protobuf.message.Message):
 global___LiftedWait = LiftedWait
 
 @typing.final
+class SharedRead(google.protobuf.message.Message):
+    """Under a strategy, what reads the variable from `op` reads it from `by`, which reads it at the same time."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    OP_FIELD_NUMBER: builtins.int
+    BY_FIELD_NUMBER: builtins.int
+    op: builtins.str
+    by: builtins.str
+    def __init__(
+        self,
+        *,
+        op: builtins.str = ...,
+        by: builtins.str = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["by", b"by", "op", b"op"]) -> None: ...
+
+global___SharedRead = SharedRead
+
+@typing.final
 class SplitChoice(google.protobuf.message.Message):
     """A split that the rewriter can do: op `op` can be cut on `axis` into up to `max_parts`."""
 
@@ -426,6 +446,7 @@ class GraphReport(google.protobuf.message.Message):
     KIND_FIELD_NUMBER: builtins.int
     NOTES_FIELD_NUMBER: builtins.int
     LIFTED_FIELD_NUMBER: builtins.int
+    SHARED_FIELD_NUMBER: builtins.int
     session_id: builtins.str
     fingerprint: builtins.str
     """sha256 of the deterministic description of nodes, hex"""
@@ -449,6 +470,8 @@ class GraphReport(google.protobuf.message.Message):
 
     @property
     def lifted(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___LiftedWait]: ...
+    @property
+    def shared(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___SharedRead]: ...
     def __init__(
         self,
         *,
@@ -462,8 +485,9 @@ class GraphReport(google.protobuf.message.Message):
         kind: collections.abc.Iterable[global___StepKind] | None = ...,
         notes: collections.abc.Iterable[builtins.str] | None = ...,
         lifted: collections.abc.Iterable[global___LiftedWait] | None = ...,
+        shared: collections.abc.Iterable[global___SharedRead] | None = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["colocated", b"colocated", "device_kinds", b"device_kinds", "fingerprint", b"fingerprint", "graph_def", b"graph_def", "kind", b"kind", "lifted", b"lifted", "notes", b"notes", "pinned", b"pinned", "session_id", b"session_id", "split", b"split"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["colocated", b"colocated", "device_kinds", b"device_kinds", "fingerprint", b"fingerprint", "graph_def", b"graph_def", "kind", b"kind", "lifted", b"lifted", "notes", b"notes", "pinned", b"pinned", "session_id", b"session_id", "shared", b"shared", "split", b"split"]) -> None: ...
 
 global___GraphReport = GraphReport
 

@@ -22,13 +22,14 @@ from stepd.hook.engine.home import home
 from stepd.hook.engine.homes import Homes
 from stepd.hook.engine.kinds import Kind, Route
 from stepd.hook.engine.mirror import Mirror
-from stepd.hook.engine.plan import Plan, lifting, ordered, reading
+from stepd.hook.engine.plan import Plan, lifting, ordered, reading, sharing
 from stepd.hook.engine.reads import NOTHING, First, Reads, possible, serves
 from stepd.hook.model import Order
 from stepd.hook.order import barriers, control, priorities
 from stepd.hook.order.native import library
 from stepd.hook.order.planning import NO_ORDER, still_possible
 from stepd.hook.order.steps import executed
+from stepd.hook.rewrite import shared_reads
 from stepd.hook.rewrite.chosen import Chosen, within
 from stepd.hook.rewrite.facts import Facts
 
@@ -86,16 +87,18 @@ class Copy:
             if self._unsplit is None:
                 self._unsplit = self._other(ordered(replace(self.plan, splits={}), NO_ORDER, view))
             return self._unsplit.serving(kind, view)
-        edges, lifts, wanted = self.plan.order.edges, self.plan.lifts, self._first(kind)
-        if not edges and not lifts and not self.plan.reads and not wanted:
+        edges, wanted = self.plan.order.edges, self._first(kind)
+        eased = bool(self.plan.lifts or self.plan.shares)
+        if not edges and not eased and not self.plan.reads and not wanted:
             return self
         run = executed(view, kind.step)
-        if (edges or lifts) and (kind.in_parts or not control.serves(edges, run) or not self._lifts_serve(kind, run)):
+        if (edges or eased) and (kind.in_parts or not control.serves(edges, run) or not self._ease_serves(kind, run)):
             if self._unordered is None:
-                self._unordered = self._other(ordered(lifting(self.plan, barriers.NOTHING, view), NO_ORDER, view))
+                plainer = sharing(lifting(self.plan, barriers.NOTHING, view), shared_reads.NOTHING)
+                self._unordered = self._other(ordered(plainer, NO_ORDER, view))
             return self._unordered.serving(kind, view)
         if wanted not in self._possible:  # many steps want the same
-            self._possible[wanted] = possible(barriers.without(view, lifts), wanted, self.plan.splits, edges)
+            self._possible[wanted] = possible(self.plan.seen(view), wanted, self.plan.splits, edges)
         wanted = self._possible[wanted]
         if serves(self.plan.reads, wanted, run):
             return self
@@ -103,9 +106,10 @@ class Copy:
             self._reading[wanted] = self._other(reading(self.plan, wanted, view), self._facts)
         return self._reading[wanted]
 
-    def _lifts_serve(self, kind: Kind, run: Collection[str]) -> bool:
+    def _ease_serves(self, kind: Kind, run: Collection[str]) -> bool:
         lifts = [lift for lift in self.plan.lifts if lift.op in run]
-        return not lifts or (barriers.serves(lifts, run) and self._settled(kind))
+        serves = barriers.serves(lifts, run) and shared_reads.serve(self.plan.shares, kind.step, run)
+        return serves and (not (lifts or any(share.op in run for share in self.plan.shares)) or self._settled(kind))
 
     def name_of(self, op: str) -> str:
         """The mirror's name for a user op under this copy."""
@@ -129,9 +133,9 @@ class Copy:
             return False
         self._possible.clear()
         reads = frozenset(pair for pair in self.plan.reads if pair.write not in classes.held)
-        if not self.plan.lifts <= plan.lifts:
+        if not (self.plan.lifts <= plan.lifts and self.plan.shares <= plan.shares):
             return False
-        plan = lifting(plan, self.plan.lifts, view)
+        plan = sharing(lifting(plan, self.plan.lifts, view), self.plan.shares)
         plan = reading(ordered(plan, still_possible(self.plan.order, classes), view), reads, view)
         for name in self._operations:
             if plan.splits.get(name) != self.plan.splits.get(name) or plan.sums.get(name) != self.plan.sums.get(name):
@@ -147,6 +151,7 @@ class Copy:
 
     def grow(self, view: GraphView, needed: set[str]) -> list[Any]:
         """Copy what is changed among `needed` and not copied yet; returns what the session must be extended by."""
+        needed = needed | {share.by for share in self.plan.shares if share.op in needed}
         missing = [n for n in view.nodes if n in needed and n in self.plan.changed and n not in self._operations]
         for name in missing:
             if name in self.plan.variables:
@@ -157,7 +162,7 @@ class Copy:
             return []
         edges, device = self.plan.order.edges, functools.partial(self._device, view)
         plan = self.plan
-        where = plan.device_of, edges, device, *self._splits(view, missing), plan.reads, plan.sums, plan.lifts
+        where = plan.device_of, edges, device, *self._splits(view, missing), plan.reads, plan.sums, plan.lifts, plan.shares
         nodes = copied_nodes(view, missing, self._here_names(), self._new_prefix(), *where)
         if self.plan.order.way is Order.NATIVE:
             library.add(self._own_table(), priorities.with_table(nodes, missing, self.plan.order.priority, self._own_table()))
@@ -197,7 +202,8 @@ class Copy:
         names = self._here_names()
         tensors: dict[tuple[str, int], Any] = {}
         controls: dict[str, Any] = {}
-        needed = [needed for name in batch for needed in view.nodes[name].inputs]
+        seen = self.plan.seen(view)
+        needed = [needed for name in batch for needed in seen.nodes[name].inputs]
         needed += [(pair.read, -1) for pair in self.plan.reads if pair.write in batch]
         for source, index in needed:
             if source in batch:

@@ -17,6 +17,7 @@ from stepd.hook.engine.names import copy_name
 from stepd.hook.engine.reads import First
 from stepd.hook.order import barriers, control
 from stepd.hook.order.edges import Edge
+from stepd.hook.rewrite import shared_reads
 from stepd.hook.rewrite.chosen import Chosen
 from stepd.hook.rewrite.emit import split_nodes
 from stepd.hook.rewrite.facts import Facts
@@ -37,6 +38,7 @@ def copied_nodes(
     reads: Iterable[First] = (),
     sums: terms.Orders | None = None,
     lifts: barriers.Lifts = barriers.NOTHING,
+    shares: shared_reads.Shares = shared_reads.NOTHING,
 ) -> list[node_def_pb2.NodeDef]:
     """NodeDefs of a copy of `names`, named by `mark`, in their order; behind them those that tie the `edges` of an order.
 
@@ -44,7 +46,7 @@ def copied_nodes(
     of ops that the strategy moves; the others keep the device that the user asked for. `device` gives the device of any op.
     `splits`, with the `facts` of the view: ops that run in parts; the parts come last. `reads`: those that come before a write.
     `sums`: those that add up in a given order; where ops run in parts they add up as they come. `lifts`: waits that the copies do
-    without.
+    without. `shares`: reads that others make as well.
     """
     inside = set(names)
 
@@ -52,7 +54,8 @@ def copied_nodes(
         return copy_name(name, mark) if name in inside else here.get(name, name)
 
     order = list(names)
-    nodes = [_copied(view.nodes[name], represented, device_of) for name in order]
+    shared = shared_reads.without(view, shares)
+    nodes = [_copied(shared.nodes[name], represented, device_of) for name in order]
     opened = control.with_open_barriers(dict(zip(order, nodes, strict=True)), lifts, represented, mark, device)
     if splits and facts is not None:
         nodes = split_nodes(facts, dict(zip(order, nodes, strict=True)), splits, mark, device)

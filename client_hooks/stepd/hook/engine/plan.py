@@ -18,6 +18,7 @@ from stepd.hook.engine.terms import Orders
 from stepd.hook.model import LiveStrategy, NotHonoured
 from stepd.hook.order import barriers
 from stepd.hook.order.planning import NO_ORDER, OrderPlan
+from stepd.hook.rewrite import shared_reads
 from stepd.hook.rewrite.chosen import Chosen
 
 
@@ -36,11 +37,17 @@ class Plan:
     reads: frozenset[First] = NOTHING  # before which writes
     sums: Orders = field(default_factory=dict)  # the order in which they add up plainly
     lifts: barriers.Lifts = barriers.NOTHING  # waits of the graph that the copy does without
+    shares: shared_reads.Shares = shared_reads.NOTHING  # reads that others make as well
 
     @property
     def order_said(self) -> str:
         """What is done about order, for the operator."""
-        return f"{self.order.said}; {len(self.lifts)} waits lifted" if self.lifts else self.order.said
+        lifted = f"; {len(self.lifts)} waits lifted" if self.lifts else ""
+        return self.order.said + lifted + (f"; {len(self.shares)} reads shared" if self.shares else "")
+
+    def seen(self, view: GraphView) -> GraphView:
+        """The graph as the copy has it, which waits for less and reads less often."""
+        return shared_reads.without(barriers.without(view, self.lifts), self.shares)
 
 
 def resolve(strategy: LiveStrategy, view: GraphView, classes: Classes, devices: Devices) -> Plan:
@@ -84,8 +91,7 @@ def ordered(plan: Plan, order: OrderPlan, view: GraphView) -> Plan:
 
 def reading(plan: Plan, reads: frozenset[First], view: GraphView) -> Plan:
     """`plan` with those of `reads` before their writes that it allows for."""
-    lifted = barriers.without(view, plan.lifts)
-    return _with_changed(replace(plan, reads=possible(lifted, reads, plan.splits, plan.order.edges)), view)
+    return _with_changed(replace(plan, reads=possible(plan.seen(view), reads, plan.splits, plan.order.edges)), view)
 
 
 def split(
@@ -104,6 +110,11 @@ def summing(plan: Plan, sums: Orders, view: GraphView) -> Plan:
 def lifting(plan: Plan, lifts: barriers.Lifts, view: GraphView) -> Plan:
     """`plan` without the waits `lifts`. Where nothing moves they cost nothing."""
     return _with_changed(replace(plan, lifts=lifts), view) if plan.device_of else plan
+
+
+def sharing(plan: Plan, shares: shared_reads.Shares) -> Plan:
+    """`plan` in which some reads serve others' readers; what is not copied reads for itself."""
+    return replace(plan, shares=shares)
 
 
 def _with_changed(plan: Plan, view: GraphView) -> Plan:

@@ -20,6 +20,7 @@ from stepd.hook.engine.terms import Chain, uncertain
 from stepd.hook.order import barriers
 from stepd.hook.order.steps import executed
 from stepd.hook.ports import StepKind
+from stepd.hook.rewrite import shared_reads
 
 
 class Sight:
@@ -72,6 +73,14 @@ class Sight:
         if not lifts or not all(self._unordered.settled(self.view(), step) for step in steps):
             return barriers.NOTHING
         return barriers.common(lifts, [executed(self.view(), step) for step in steps])
+
+    def shares(self, steps: Collection[StepKind]) -> shared_reads.Shares:
+        """Reads that others make as well in a copy for these steps: none where a read and a write lack an order."""
+        found = shared_reads.shareable(self.view(), self.classes())
+        if not found or not all(self._unordered.settled(self.view(), step) for step in steps):
+            return shared_reads.NOTHING
+        runs = {step: executed(self.view(), step) for step in steps}
+        return frozenset(share for share in found if all(shared_reads.serve([share], step, run) for step, run in runs.items()))
 
     def is_stale(self) -> bool:
         """Has the graph grown since it was last looked at?"""

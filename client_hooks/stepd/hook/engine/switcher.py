@@ -24,7 +24,7 @@ from stepd.hook.engine.homes import Homes
 from stepd.hook.engine.kinds import Kind, Route, patience
 from stepd.hook.engine.last_reads import LastReads, concerns
 from stepd.hook.engine.mirror import Mirror
-from stepd.hook.engine.plan import Plan, lifting, ordered, reading, resolve, split, summing
+from stepd.hook.engine.plan import Plan, lifting, ordered, reading, resolve, sharing, split, summing
 from stepd.hook.engine.reads import common
 from stepd.hook.engine.sight import Sight
 from stepd.hook.engine.splitting import Splitting
@@ -104,7 +104,7 @@ class Switcher:
         plan = resolve(strategy, self.view(), self.classes(), self.devices)
         held = self.classes().held
         orders = self.known.orders({name: chains for name, chains in self.sight.uncertain().items() if name not in held})
-        plan = lifting(summing(plan, orders, self.view()), self.lifts(()), self.view())
+        plan = sharing(lifting(summing(plan, orders, self.view()), self.lifts(()), self.view()), self.sight.shares(()))
         splits, refused = self.splitting.resolve(strategy, self.view(), self.classes(), self.devices)
         fed = self.splitting.fed_apart(splits, self.view(), self.classes())
         return split(plan, splits, refused, fed, self.view()) if splits or refused else plan
@@ -176,9 +176,9 @@ class Switcher:
             )
         self.made += 1
         steps = [kind.step for kind in (*kinds, *self.other_kinds()) if not kind.in_parts]
-        plan = lifting(plan, self.lifts(steps), self.view())
-        lifted = barriers.without(self.view(), plan.lifts)
-        order = self.ordering.plan(strategy, lifted, self.classes(), self.devices, plan.device_of, steps, plan.splits)
+        plan = sharing(lifting(plan, self.lifts(steps), self.view()), self.sight.shares(steps))
+        seen = plan.seen(self.view())
+        order = self.ordering.plan(strategy, seen, self.classes(), self.devices, plan.device_of, steps, plan.splits)
         if order.lacks_native:
             self.native_wanted()
         reads = common(self.view(), {kind.step: self.sight.first_reads(kind) for kind in kinds})
