@@ -65,7 +65,7 @@ def test_pause_and_resume(shared_daemon, committed, stepctl) -> None:
     assert stepctl(shared_daemon.socket, "resume", committed.job_id).code == 0
     assert "(paused)" not in stepctl(shared_daemon.socket, "status").out
     kinds = [message.WhichOneof("message") for message in committed.received]
-    assert kinds[-2:] == ["pause", "resume"]
+    assert [kind for kind in kinds if kind in ("pause", "resume")][-2:] == ["pause", "resume"]  # a new round may have begun
 
 
 def test_health_version_doctor(shared_daemon, stepctl) -> None:
