@@ -27,6 +27,9 @@ from stepd.core.strategy import Split, Strategy
 RESCHEDULED_OPS = 100_000
 """OS-DPOS may schedule this many ops anew, over all splits that it tries: about 2 s."""
 
+DOUBT = 0.05
+"""What was measured stands until a plan promises to take this share less, or as much as the model is wrong by."""
+
 NEAR = 0.02
 """Two placements are near when ops worth less than this share of the step's device time run elsewhere."""
 
@@ -59,7 +62,7 @@ Search = Callable[[Problem, Sequence[Strategy], Report], None]
 class Planning:
     """One plan in progress: what was assembled and how far the model can be trusted. `consider` judges what
     a search finds. order: int32 [n], the graph's natural one; order_in_force: as enforced today.
-    kept: strategies that won their trial and are not in force.
+    kept: strategies that won their trial and are not in force, with the seconds that their steps took.
     """
 
     assembled: Assembled
@@ -67,15 +70,18 @@ class Planning:
     order: Index
     order_in_force: Index
     ordered: bool
-    kept: tuple[Strategy, ...]
+    kept: tuple[tuple[Strategy, float], ...]
     lost: tuple[Index, ...]
     lost_splits: tuple[set[int], ...]
     _best: list[tuple[int, float]]
 
-    def consider(self, found: Strategy) -> Candidate | None:
+    def consider(self, found: Strategy, measured: float = 0.0) -> Candidate | None:
         """A candidate when `found` is better than all before it; one near a strategy that lost comes after
         all others. Better is whose step is shorter in the mean of its own order and the graph's: control edges enforce an order in
         part, and of plans equally fast in their own order those took longer on real devices that hang on it more.
+
+        measured: seconds that its steps took, if they ever ran. A plan that starts from such a strategy always promises a little
+        more, and mostly for want of knowledge (`DOUBT`).
         """
         problem = self.assembled.problem
         if found.splits:
@@ -88,11 +94,15 @@ class Planning:
         except StepdError:
             return None  # a starting point that breaks a kernel limit, such as today's where the runtime fell back
         near = any(distance(problem, found.placement, other) < NEAR for other in self.lost)
-        rank = (int(simulation.overflow_bytes.sum()) + int(near), (simulation.step_seconds + anyhow.step_seconds) / 2)
+        seconds = (simulation.step_seconds + anyhow.step_seconds) / 2
+        if measured:
+            seconds = measured / self.calibration.factor / (1.0 + max(self.calibration.error, DOUBT))
+        rank = (int(simulation.overflow_bytes.sum()) + int(near), seconds)
         if self._best and rank >= self._best[0]:
             return None
         self._best[:] = [rank]
-        return _candidate(found, simulation, self.calibration.factor, near)
+        candidate = _candidate(found, simulation, self.calibration.factor, near)
+        return replace(candidate, seconds=measured) if measured and simulation.feasible else candidate
 
     def _consider_split(self, found: Strategy) -> Candidate | None:
         """As `consider`, of a strategy with splits."""
@@ -129,11 +139,12 @@ def begin(situation: Situation, measured: Sequence[Measured], *, ordered: bool =
     )
     index = {name: k for k, name in enumerate(assembled.problem.op_names)}
     lost_splits = tuple({index.get(split[0], -1) for split in known.splits} for known in measured if known.lost and known.splits)
-    kept = tuple(
+    won = [known for known in measured if known.id and not known.lost and not known.in_force and not known.splits]
+    strategies = (
         _strategy(assembled.problem, *columns(assembled.problem, assembled.today, order, known), f"kept before: {known.id[:8]}")
-        for known in measured
-        if known.id and not known.lost and not known.in_force and not known.splits
+        for known in won
     )
+    kept = tuple(zip(strategies, (known.seconds for known in won), strict=True))
     today = next((known for known in measured if known.in_force and ordered), None)
     in_force = columns(assembled.problem, assembled.today, order, today)[1] if today else order
     return Planning(assembled, calibration, order, in_force, ordered, kept, lost, lost_splits, [])
@@ -145,17 +156,19 @@ def run(planning: Planning, search: Search, tell: Callable[[Candidate], None]) -
     """
     problem = planning.assembled.problem
 
-    def report(found: Strategy) -> None:
-        candidate = planning.consider(found)
+    def report(found: Strategy, measured: float = 0.0) -> None:
+        candidate = planning.consider(found, measured)
         if candidate is not None:
             tell(candidate)
 
     today = _strategy(problem, planning.assembled.today, planning.order_in_force, "today")
-    for start in (today, *planning.kept, *single_devices(problem, planning.order)):
+    for start in (today, *single_devices(problem, planning.order)):
         report(start)
+    for start, seconds in planning.kept:
+        report(start, seconds)
     for replicated in replicate.candidates(problem, planning.order, live=True):
         report(replicated)
-    search(problem, [today, *planning.kept], report)
+    search(problem, [today, *(start for start, _ in planning.kept)], report)
 
 
 def single_ops_split(problem: Problem) -> Strategy:
