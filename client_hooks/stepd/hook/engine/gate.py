@@ -16,7 +16,8 @@ class Gate(Generic[K]):
 
     def __init__(self) -> None:
         # A signal handler of the program may run a step in the middle of `enter`: the lock can be taken again.
-        self._changed = threading.Condition(threading.RLock())
+        self._lock = threading.RLock()
+        self._changed = threading.Condition(self._lock)
         self._in_flight: dict[K, int] = {}
         self._holding: Callable[[K], bool] | None = None
         # Seconds that all holds together lasted.
@@ -29,7 +30,7 @@ class Gate(Generic[K]):
     def enter(self, kind: K) -> bool:
         """Called before a run of `kind`; waits while a switch holds such runs back. Returns whether it waited."""
         waited = False
-        with self._changed:
+        with self._lock:  # a condition would take it by a call in Python
             while self._holding is not None and self._holding(kind):
                 waited = True
                 self._changed.wait()
@@ -49,7 +50,7 @@ class Gate(Generic[K]):
 
     def leave(self, kind: K, done: bool = True) -> object:
         """Called after a run, `done` unless it raised; returns what it is given at `parting`."""
-        with self._changed:
+        with self._lock:
             left = self._in_flight[kind] - 1
             if left:
                 self._in_flight[kind] = left
