@@ -45,6 +45,7 @@ class Report:
             "honoured": outcome.honoured,
             "not_honoured": len(outcome.not_honoured),
             "rollback": outcome.rollback,
+            "order": outcome.order_in_force,
             "prepare_seconds": outcome.prepare_seconds,
             "wait_seconds": outcome.wait_seconds,
         }

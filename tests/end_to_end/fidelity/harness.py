@@ -53,6 +53,7 @@ CORE = frozenset(
         "fetches.bad",
         "functions.tf_function",
         "functions.partitioned_call",
+        "gating.fed_between",
         "generators.generator",
         "handles.handles",
         "hostile.lifetimes",
@@ -102,6 +103,11 @@ class Outcome:
             else:
                 done[event["event"]] += 1
         return done
+
+    def lifted(self) -> int:
+        """How many waits for tuples the copies did without (docs/hook.md, "The graph's own waits"), over all switches."""
+        said = [str(e.get("order", "")) for e in self.events if e["event"] == "switch" and e.get("ok")]
+        return sum(int(found[1]) for text in said if (found := re.search(r"(\d+) waits lifted", text)))
 
     def refusals(self) -> Counter[str]:
         """Why switches did not happen, with their numbers and names taken out."""
@@ -309,7 +315,8 @@ def main() -> int:
             for text in found[:3]:
                 print(f"--- {name} [{mode}] ({len(found)} notes differ)\n{text}")
         total += different
-        print(f"=== {mode}: {len(programs)} programs, {different} different; {dict(outcome.switches())}", flush=True)
+        done = f"{dict(outcome.switches())}, {outcome.lifted()} waits lifted"
+        print(f"=== {mode}: {len(programs)} programs, {different} different; {done}", flush=True)
         for reason, count in outcome.refusals().most_common(12):
             print(f"      {count} x {reason}")
     print(f"records: {folder}")

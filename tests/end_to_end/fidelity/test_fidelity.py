@@ -30,6 +30,7 @@ def test_mode_was_really_in_force(mode: str, proof: str, outcome: Callable[[str]
         pytest.skip("not among the core modes")
     events = [e for e in outcome(mode).events if e["event"] == proof and e.get("ok", True)]
     assert len(events) >= len(outcome(mode).records), outcome(mode).refusals()
+    assert proof != "switch" or outcome(mode).lifted() > 0
 
 
 def test_script_cannot_tell(mode: str, script: str, tmp_path: Path, harness: ModuleType) -> None:

@@ -55,7 +55,7 @@ def test_the_chain_of_gradients_does_not_wait_for_those_of_weights(use_resource:
             gradient = lift.barrier.removesuffix("tuple/group_deps") + waited
             assert gradient in view.ancestors([lift.op]) and gradient not in without.ancestors([lift.op])
     step = step_kind([x.name], [loss.name], [train.name])
-    assert barriers.serves(lifts, executed(view, step))
+    assert barriers.serves(view, lifts, step, executed(view, step))
     assert executed(without, step) == executed(view, step)
 
 
@@ -91,12 +91,32 @@ def test_a_step_that_computes_weights_gradients_for_the_barrier_alone_keeps_it()
         x, loss, train = net()
         view, lifts = lifts_of(graph)
         passed_on = graph.get_operation_by_name("gradients/biased0_grad/tuple/control_dependency").outputs[0]
-    alone = executed(view, step_kind([x.name], [passed_on.name], []))
-    assert not barriers.serves(lifts, alone)
-    assert executed(barriers.without(view, lifts), step_kind([x.name], [passed_on.name], [])) < alone
-    both = [executed(view, step_kind([x.name], [loss.name], [train.name])), alone]
-    assert barriers.common(lifts, both) == frozenset()
-    assert barriers.common(lifts, both[:1]) == lifts
+    alone = step_kind([x.name], [passed_on.name], [])
+    assert not barriers.serves(view, lifts, alone, executed(view, alone))
+    assert executed(barriers.without(view, lifts), alone) < executed(view, alone)
+    both = [step_kind([x.name], [loss.name], [train.name]), alone]
+    assert barriers.common(view, lifts, both) == frozenset()
+    assert barriers.common(view, lifts, both[:1]) == lifts
+
+
+@pytest.mark.parametrize("use_resource", [True, False])
+def test_a_step_that_is_fed_something_in_between_keeps_the_waits_behind_it(use_resource: bool) -> None:
+    """The gradient of the next layer's weights needs a product that reads this layer's weights, which nothing else would."""
+    with tf.Graph().as_default() as graph:
+        x = tf.placeholder_with_default(np.zeros((8, 6), "f"), [8, 6], name="x")
+        h = x
+        for k in range(LAYERS):
+            w = tf.get_variable(f"w{k}", [6, 6], initializer=tf.orthogonal_initializer(seed=k), use_resource=use_resource)
+            h = tf.matmul(h, w, name=f"dense{k}")
+        train = tf.train.GradientDescentOptimizer(0.1).minimize(tf.reduce_mean(tf.square(h)), name="train")
+        view, lifts = lifts_of(graph)
+    assert layers(lifts) == {"dense1", "dense2", "dense3"}
+    product, write = "dense1", next(name for name in view.nodes if name.startswith("train/update_w1/"))
+    assert product in view.ancestors([write]) and product in barriers.without(view, lifts).ancestors([write])
+    fed = step_kind(["dense2:0"], [], [train.name])
+    assert {product, write} <= executed(view, fed)
+    assert barriers.common(view, lifts, [fed]) == frozenset()
+    assert barriers.common(view, lifts, [step_kind([x.name], [], [train.name])]) == lifts
 
 
 def test_a_term_that_others_read_goes_on_waiting() -> None:

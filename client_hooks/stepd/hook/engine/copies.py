@@ -92,7 +92,7 @@ class Copy:
         if not edges and not eased and not self.plan.reads and not wanted:
             return self
         run = executed(view, kind.step)
-        if (edges or eased) and (kind.in_parts or not control.serves(edges, run) or not self._ease_serves(kind, run)):
+        if (edges or eased) and (kind.in_parts or not control.serves(edges, run) or not self._ease_serves(kind, view, run)):
             if self._unordered is None:
                 plainer = sharing(lifting(self.plan, barriers.NOTHING, view), shared_reads.NOTHING)
                 self._unordered = self._other(ordered(plainer, NO_ORDER, view))
@@ -106,9 +106,9 @@ class Copy:
             self._reading[wanted] = self._other(reading(self.plan, wanted, view), self._facts)
         return self._reading[wanted]
 
-    def _ease_serves(self, kind: Kind, run: Collection[str]) -> bool:
+    def _ease_serves(self, kind: Kind, view: GraphView, run: Collection[str]) -> bool:
         lifts = [lift for lift in self.plan.lifts if lift.op in run]
-        serves = barriers.serves(lifts, run) and shared_reads.serve(self.plan.shares, kind.step, run)
+        serves = barriers.serves(view, lifts, kind.step, run) and shared_reads.serve(self.plan.shares, kind.step, run)
         return serves and (not (lifts or any(share.op in run for share in self.plan.shares)) or self._settled(kind))
 
     def name_of(self, op: str) -> str:

@@ -164,6 +164,7 @@ def switch_now(
         return SwitchOutcome(id_, Way.IN_SESSION, ok=False, error=error, rollback=strategy is None)
     refused = copy.plan.refused if copy else ()
     return SwitchOutcome(id_, Way.IN_SESSION, ok=True, not_honoured=refused, wait_seconds=waited, rollback=strategy is None,
+                         order_in_force=copy.plan.order_said if copy else "",
                          splits_in_force=len(copy.plan.splits) if copy else 0)  # fmt: skip
 
 

@@ -72,7 +72,7 @@ class Sight:
         lifts = self.liftable()
         if not lifts or not all(self._unordered.settled(self.view(), step) for step in steps):
             return barriers.NOTHING
-        return barriers.common(lifts, [executed(self.view(), step) for step in steps])
+        return barriers.common(self.view(), lifts, steps)
 
     def shares(self, steps: Collection[StepKind]) -> shared_reads.Shares:
         """Reads that others make as well in a copy for these steps: none where a read and a write lack an order."""

@@ -16,11 +16,13 @@ from typing import NamedTuple
 
 from stepd.hook.engine import sums, twins
 from stepd.hook.engine.classify import Classes
-from stepd.hook.engine.graphview import GraphView, is_ref
+from stepd.hook.engine.graphview import GraphView, is_ref, split_input
 from stepd.hook.engine.races import HAND_ON
 from stepd.hook.order.conditions import NONE, conditions
 from stepd.hook.order.edges import behind
+from stepd.hook.order.steps import executed
 from stepd.hook.order.walk import needs, sorted_by_needs
+from stepd.hook.ports import StepKind
 
 # Ops that only compute, and whose kernels refuse nothing but shapes, which are the forward ops' own: a wait for them is seen by
 # nobody. Not among them: what checks indices, divides integers, or may not find a solution.
@@ -151,11 +153,27 @@ def without(view: GraphView, lifts: Iterable[Lift]) -> GraphView:
     return GraphView(nodes, view.functions) if lifts else view
 
 
-def common(lifts: Lifts, runs: Iterable[Collection[str]]) -> Lifts:
-    """Those of `lifts` that serve all steps, which execute these ops."""
-    return frozenset(lift for lift in lifts if all(serves([lift], run) for run in runs))
+def common(view: GraphView, lifts: Lifts, steps: Iterable[StepKind]) -> Lifts:
+    """Those of `lifts` that serve all these steps."""
+    for step in steps:
+        run, cut = executed(view, step), _behind_feeds(view, step)
+        lifts = frozenset(lift for lift in lifts if _serves(view, lift, run, cut))
+    return lifts
 
 
-def serves(lifts: Iterable[Lift], executed: Collection[str]) -> bool:
-    """Whether a step that executes these ops executes the same without the waits: something else must ask for each barrier."""
-    return all(lift.op not in executed or any(name in executed for name in lift.kept) for lift in lifts)
+def serves(view: GraphView, lifts: Iterable[Lift], step: StepKind, run: Collection[str]) -> bool:
+    """Whether a step, which executes the ops `run`, is the same without the waits."""
+    cut = _behind_feeds(view, step)
+    return all(_serves(view, lift, run, cut) for lift in lifts)
+
+
+def _serves(view: GraphView, lift: Lift, run: Collection[str], cut: Collection[str]) -> bool:
+    """Something else must ask for the barrier, and what is handed on must need all that it needs in the whole graph."""
+    return lift.op not in run or (any(name in run for name in lift.kept) and view.nodes[lift.op].inputs[0][0] not in cut)
+
+
+def _behind_feeds(view: GraphView, step: StepKind) -> Collection[str]:
+    """What needs something that is fed in place of what the graph would compute, but for constants."""
+    fed = {split_input(name)[0] for name in step.feeds}
+    cut = [name for name in fed if name in view.nodes and any(view.nodes[n].op != "Const" for n in view.ancestors([name]) - {name})]
+    return view.descendants(cut) if cut else ()
