@@ -238,7 +238,13 @@ class Trace(NamedTuple):
 def simulate_alone(
     tables: Tables, placement: Index, priority: Index, tail: Float, limit: float = np.inf, track_memory: bool = True
 ) -> Trace:
-    """One step in a state of its own; arguments as `run_step`. A search that simulates often keeps a State."""
+    """One step in a state of its own; arguments as `run_step`. A search that simulates often keeps a State.
+
+    With a limit the step is simulated without its memory first: most steps that have a limit exceed it, and memory is a third of
+    the work.
+    """
     state = new_state(tables)
+    if track_memory and limit < np.inf and run_step(tables, state, placement, priority, tail, limit, False) == np.inf:
+        return Trace(np.inf, state.peak)
     makespan = run_step(tables, state, placement, priority, tail, limit, track_memory)
     return Trace(makespan, state.peak)

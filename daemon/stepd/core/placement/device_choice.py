@@ -29,10 +29,11 @@ def fastest_here(tables: Tables, limits: Limits, rules: Rules, state: Partial, o
             soonest[device] = np.inf
     best, best_finish, best_incoming = -1, np.inf, np.inf
     while True:
-        device = 0
-        for k in range(1, n_devices):
-            if soonest[k] < soonest[device]:
-                device = k
+        device, least = 0, soonest[0]
+        for k in range(1, n_devices):  # without a branch that the processor would have to guess
+            bound = soonest[k]
+            device = k if bound < least else device
+            least = min(least, bound)
         if soonest[device] > best_finish or soonest[device] == np.inf:
             return best
         if refined[device] == 0:  # when the device itself has room: a sharper bound for one look at its timeline
@@ -70,10 +71,9 @@ def _inputs_at_best(tables: Tables, state: Partial, op: int) -> None:
             continue
         finish, size = state.finish[producer], float(tables.output_bytes[o])
         for device in range(len(tables.memory)):
-            arrival = state.arrival[o, device]
-            if arrival == np.inf:
-                arrival = finish + (tables.latency[source, device] + size / tables.bandwidth[source, device])
-            at_best[device] = max(at_best[device], arrival)
+            sent = state.arrival[o, device]
+            bare = finish + (tables.latency[source, device] + size / tables.bandwidth[source, device])
+            at_best[device] = max(at_best[device], sent if sent < np.inf else bare)
 
 
 @inner

@@ -15,7 +15,7 @@ import numpy as np
 from stepd.core.placement.deferral import deferrable, lazy_starts, nothing_deferred
 from stepd.core.placement.list_scheduling import Plan, list_schedule
 from stepd.core.placement.partial_schedule import Rules, limits_of
-from stepd.core.placement.ranks import Costs, by_rank, critical_path, op_seconds, transfer_seconds, upward_ranks
+from stepd.core.placement.ranks import Costs, ascending, by_rank, critical_path, op_seconds, transfer_seconds, upward_ranks
 from stepd.core.placement.registry import PlanOptions
 from stepd.core.placement.result import finish
 from stepd.core.prepared import Prepared, prepare
@@ -107,5 +107,5 @@ def dpos(prepared: Prepared, settings: Settings, limit: float = np.inf, costs_of
 def by_start(start: Float, order: Index) -> Index:
     """The execution list A of Algorithm 1, line 23, as priorities: by start time; at one instant, in the order of the list."""
     priority = np.empty(len(order), dtype=np.int32)
-    priority[order[np.argsort(start[order], kind="stable")]] = np.arange(len(order), dtype=np.int32)
+    priority[order[ascending(start[order])]] = np.arange(len(order), dtype=np.int32)
     return priority

