@@ -100,5 +100,28 @@ def test_a_group_begins_after_what_all_its_ops_wait_for(lab):
     assert best_bound(problem).seconds == pytest.approx(13.0)
 
 
+def test_what_follows_waits_for_work_that_two_devices_share(lab):
+    """Twice: an op of 1 s, six of 2 s that wait for it, one of 1 s that waits for them. Longest way: 8 s; all work shared: 14 s.
+    The six take two devices 6 s: (1 + 6 + 1) * 2."""
+    edges, seconds = [], []
+    for block in range(2):
+        first = 8 * block
+        seconds += [1, *[2] * 6, 1]
+        edges += [(first, first + k, 0, 0) for k in range(1, 7)] + [(first + k, first + 7, 0, 0) for k in range(1, 7)]
+    edges.append((7, 8, 0, 0))
+    free = [(0, 1, 1e9, 0.0), (1, 0, 1e9, 0.0)]
+    problem = lab.make_problem([[s, s] for s in seconds], edges, free, [BIG] * 2)
+    assert best_bound(problem).seconds == pytest.approx(16.0)
+
+
+def test_devices_begin_with_different_ops(lab):
+    """Ops that can begin after 0, 4, 8 ... s on two devices: the second device cannot begin before 4 s."""
+    chain = [(k, k + 1, 0, 0) for k in range(4)]
+    leaves = [(k, 5 + 4 * k + j, 0, 0) for k in range(5) for j in range(4)]
+    free = [(0, 1, 1e9, 0.0), (1, 0, 1e9, 0.0)]
+    problem = lab.make_problem([[4, 4]] * 5 + [[5, 5]] * 20, chain + leaves, free, [BIG] * 2)
+    assert best_bound(problem).seconds >= (4 + 5 * 4 + 20 * 5) / 2 - 1e-6
+
+
 def _mesh(d):
     return [(a, b, 1.0, 1.0) for a in range(d) for b in range(d) if a != b]

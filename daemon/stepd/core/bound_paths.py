@@ -3,7 +3,8 @@
 The producers of an op's inputs are on its device, and run there one after the other, or their outputs come from the device where
 they are by a transfer. Whatever the set that shares the device, one of the two says when the op can start (Papadimitriou and
 Yannakakis' argument on direct producers, for devices and links that differ). The same, backwards, is how long the step goes on
-after an op. It knows no strategy and no other bound.
+after an op. Nor can an op start before all that it waits for, however far back, is done: `bound_sharing`, on graphs that are not
+too large. It knows no strategy.
 """
 
 from __future__ import annotations
@@ -13,12 +14,15 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from stepd.core.bound_sharing import Sharing, done_soonest, looked_at, new_ancestors, wait_for
 from stepd.core.compiled import inlined, kernel
 from stepd.core.prepared import Tables
 from stepd.core.problem import Float, Index, Int
 
 MOST = 64
 """Producers on one device that are looked at: with more of them it only gets later."""
+FAR_BACK = 5000
+"""Ops up to which all that an op waits for is looked at, which takes time and memory by the square."""
 
 
 class Neighbours(NamedTuple):
@@ -70,9 +74,12 @@ def backwards(tables: Tables, seconds: Float, latency: Float, per_byte: Float) -
 
 
 @kernel
-def earliest_starts(ways: Neighbours) -> Float:
+def earliest_starts(ways: Neighbours, shared: Sharing) -> Float:
     """Seconds [n, d] before which an op cannot start on a device; inf where it cannot run."""
     n, d = ways.seconds.shape
+    far = n <= FAR_BACK
+    ancestors = new_ancestors(n if far else 0, len(shared.weights))
+    count = 0
     start = np.zeros((n, d))
     widest = 1
     for op in range(n):
@@ -95,6 +102,14 @@ def earliest_starts(ways: Neighbours) -> Float:
                         soonest = min(soonest, start[who, k] + ways.seconds[who, k] + sending)
                 sent[j, e - first] = soonest
             start[op, j] = _soonest(ways, start, sent[j], local, line, first, last - first, j)
+        if far:
+            for e in range(first, last):
+                wait_for(ancestors, op, ways.op[e])
+            soonest = done_soonest(ancestors, shared, op, count) if last > first else 0.0
+            for j in range(d):
+                start[op, j] = max(start[op, j], soonest)
+            looked_at(ancestors, op, start[op].min(), count)
+            count += 1
     return start
 
 

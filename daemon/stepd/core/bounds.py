@@ -4,7 +4,7 @@ Each bound holds for every placement and order. `best_bound` returns the largest
 work (no way to share the ops' seconds over the devices is faster: the dual of the fractional assignment), memory (nor is any that
 keeps to the devices' memory with what stays there for the whole step), group (a colocation group is on one device, after what its
 ops wait for and before what waits for them), path (longest way, see `bound_paths`), windows (ops with long heads and tails share
-the devices).
+the devices, see `bound_sharing`).
 """
 
 from __future__ import annotations
@@ -16,11 +16,14 @@ from scipy.optimize import linprog
 from scipy.sparse import coo_array
 
 from stepd.core.bound_paths import backwards, earliest_starts, forwards
+from stepd.core.bound_sharing import sharing, windows
 from stepd.core.prepared import Prepared, prepare
 from stepd.core.problem import Float, Problem
 
 GROUPS_WITH_MEMORY = 500
 """Groups whose bytes count in the memory bound, the largest ones: the linear program grows with them."""
+LEVELS = 24
+"""Heads from which on ops are taken together."""
 
 
 @dataclass(frozen=True)
@@ -50,14 +53,19 @@ def best_bound(problem: Problem) -> Bound:
     some = np.ascontiguousarray(seconds[:, :d])
     latency = np.ascontiguousarray(tables.latency[:d, :d])
     per_byte = np.ascontiguousarray(1.0 / tables.bandwidth[:d, :d])
-    head = earliest_starts(forwards(tables, some, latency, per_byte))
-    tail = earliest_starts(backwards(tables, some, latency, per_byte))
+    work, weights = _best_sharing(prepared)
+    shared = sharing(seconds, weights)
+    head = earliest_starts(forwards(tables, some, latency, per_byte), shared)
+    tail = earliest_starts(backwards(tables, some, latency, per_byte), shared)
+    before, after = head.min(axis=1), tail.min(axis=1)
+    levels = np.unique(np.quantile(before, np.linspace(0, 0.98, LEVELS))) if len(before) else before
+    by_tail = np.argsort(-after, kind="stable").astype(np.int32)
     through = (head + some + tail).min(axis=1)
     bounds = [
-        *_sharing_bounds(prepared),
+        Bound(work, "work"),
         Bound(memory_bound(prepared), "memory"),
         Bound(float(through.max(initial=0.0)), "path"),
-        Bound(_windows(head.min(axis=1), some.min(axis=1), tail.min(axis=1), seconds.shape[1]), "windows"),
+        Bound(windows(before, after, by_tail, levels, shared), "windows"),
         Bound(_groups(prepared, head, tail), "group"),
     ]
     return max((bound for bound in bounds if bound.seconds < np.inf), key=lambda bound: bound.seconds)
@@ -65,7 +73,9 @@ def best_bound(problem: Problem) -> Bound:
 
 def quick_bound(problem: Problem) -> Bound:
     """The larger of those that need no kernel: work and group."""
-    return max(_sharing_bounds(prepare(problem)), key=lambda bound: bound.seconds)
+    prepared = prepare(problem)
+    longest = float(prepared.group_seconds.min(axis=1).max(initial=0.0))
+    return max(Bound(_best_sharing(prepared)[0], "work"), Bound(longest, "group"), key=lambda bound: bound.seconds)
 
 
 def longest_step(prepared: Prepared) -> float:
@@ -83,36 +93,33 @@ def longest_step(prepared: Prepared) -> float:
     return float(ops + (copies * (per_transfer + per_byte * tables.output_bytes)).sum())
 
 
-def _sharing_bounds(prepared: Prepared) -> list[Bound]:
-    longest = float(prepared.group_seconds.min(axis=1).max(initial=0.0))
-    return [Bound(work_bound(prepared), "work"), Bound(longest, "group")]
-
-
 def _allowed_seconds(prepared: Prepared) -> Float:
     """Seconds [n, d], inf also where another op of the same group cannot run."""
     barred = ~np.isfinite(prepared.group_seconds[prepared.tables.group])
     return np.where(barred, np.inf, prepared.tables.seconds)
 
 
-def work_bound(prepared: Prepared, rounds: int = 200) -> float:
+def _best_sharing(prepared: Prepared, rounds: int = 200) -> tuple[float, Float]:
     """Fractional sharing of all groups over the devices, from below: for any weights y of the devices that sum to 1, the step
-    lasts at least the sum over groups of min_j y_j p_gj. Multiplicative updates of y look for the best weights."""
+    lasts at least the sum over groups of min_j y_j p_gj. Multiplicative updates of y look for the best: (seconds, y)."""
     seconds = prepared.group_seconds
     patterns, amount = _patterns(seconds)
     d = seconds.shape[1]
     y = np.full(d, 1.0 / d)
-    best = 0.0
+    best, chosen = 0.0, y
     for k in range(rounds):
         weighted = np.where(np.isfinite(patterns), y[None, :] * np.where(np.isfinite(patterns), patterns, 0.0), np.inf)
         cheapest = weighted.min(axis=1)
-        best = max(best, float((amount * cheapest).sum()))
+        found = float((amount * cheapest).sum())
+        if found > best:
+            best, chosen = found, y
         ties = weighted <= cheapest[:, None] * (1 + 1e-9)
         load = ((amount / ties.sum(axis=1))[:, None] * ties * np.where(np.isfinite(patterns), patterns, 0.0)).sum(axis=0)
         if load.sum() <= 0:
             break
         y = y * np.exp((load / load.max() - 1.0) / (1.0 + 0.1 * k))
         y /= y.sum()
-    return best
+    return best, chosen
 
 
 def _devices_are_alike(seconds: Float, latency: Float, bandwidth: Float) -> bool:
@@ -122,7 +129,7 @@ def _devices_are_alike(seconds: Float, latency: Float, bandwidth: Float) -> bool
 
 
 def memory_bound(prepared: Prepared) -> float:
-    """As `work_bound`, sharing also the bytes that stay: for any weights y of the devices that sum to 1 and prices z of their
+    """As `_best_sharing`, sharing the bytes that stay, too: for any weights y of the devices that sum to 1 and prices z of their
     bytes, the step lasts at least sum_g min_j (y_j p_gj + z_j r_g) - sum_j z_j M_j. A linear program finds the best of them; what
     is returned is computed from them. 0 where the memory of every device holds all, or where nothing fits."""
     memory = prepared.tables.memory.astype(np.float64)
@@ -191,14 +198,3 @@ def _patterns(seconds: Float) -> tuple[Float, Float]:
     patterns, inverse = np.unique(seconds / np.maximum(seconds.min(axis=1, keepdims=True), 1e-300), axis=0, return_inverse=True)
     amount: Float = np.bincount(inverse.reshape(-1), seconds.min(axis=1), len(patterns)).astype(np.float64)
     return patterns, amount
-
-
-def _windows(head: Float, best: Float, tail: Float, d: int, steps: int = 24) -> float:
-    """Ops whose head is at least h and whose tail at least q: d devices share them in between."""
-    bound = 0.0
-    for h in np.unique(np.quantile(head, np.linspace(0, 0.98, steps))):
-        inside = head >= h
-        order = np.argsort(-tail[inside], kind="stable")
-        work = np.cumsum(best[inside][order])
-        bound = max(bound, float((h + work / d + tail[inside][order]).max()))
-    return bound

@@ -51,7 +51,7 @@ def first_gap(lines: Timelines, row: int, ready: float, duration: float) -> int:
     first: int = lines.first[row]
     until = ready + duration
     starts, ends = lines.starts[row], lines.ends[row]
-    low = min(max(lines.near[row], first), last)
+    low: int = min(max(lines.near[row], first), last)
     high, step = low, 1
     if ends[low] >= until:
         low -= 1
