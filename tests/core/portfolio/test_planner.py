@@ -15,6 +15,7 @@ from stepd.core.errors import PlannerError
 from stepd.core.placement import registry
 from stepd.core.placement.registry import PlanOptions
 from stepd.core.portfolio.candidates import allowed_near
+from stepd.core.portfolio.local_search import LocalSearch
 from stepd.core.portfolio.planner import place, search
 from stepd.core.prepared import prepare
 from stepd.core.simulator import simulate, simulate_placement
@@ -146,6 +147,21 @@ def test_what_the_first_look_had_no_time_for_runs_before_the_sweeps(lab, monkeyp
     options = PlanOptions(budget_seconds=7.0, clock=lambda: now[0], max_work=1, parameters={"algorithms": names})
     place(fork_join(lab, width=5, length=7, d=3), options)
     assert sorted(ran[: len(names)]) == sorted(names)
+
+
+def test_no_round_begins_that_would_last_beyond_the_budget(lab, monkeypatch):
+    now, rounds, one = [0.0], [], LocalSearch.round
+
+    def slow(search, used):
+        now[0] += 2.0
+        rounds.append(used)
+        one(search, used)
+
+    monkeypatch.setattr(LocalSearch, "round", slow)
+    monkeypatch.setattr("stepd.core.portfolio.planner._Search._optimal", lambda search: False)
+    options = PlanOptions(budget_seconds=5.0, clock=lambda: now[0], parameters={"algorithms": ()})
+    place(fork_join(lab, width=5, length=7, d=3), options)
+    assert rounds == [0.0, 0.4]
 
 
 def test_a_budget_holds_where_kernels_must_be_compiled(lab, monkeypatch):

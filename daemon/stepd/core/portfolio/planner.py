@@ -88,6 +88,7 @@ class _Search:
         self.bound: Bound = quick_bound(problem)
         self.answers = Answers(problem)  # what has its ops split stays there; the pool and the search know whole ops only
         self.rounds = 0
+        self.round_share = 0.0  # of the budget, that the last round took
         self.yielded = float(np.inf)
         self.compiling = Compiling(options.budget_seconds)
         self.most = options.max_work or (ROUNDS_WITHOUT_CLOCK if options.clock is stopped_clock else 1 << 30)
@@ -224,8 +225,9 @@ class _Search:
             self.left = []
 
     def _going_on(self) -> bool:
-        """Whether there is something to search from, and budget or work left to find better."""
-        return bool(self.pool.entries) and self.rounds < self.most and self.used() < 1.0 and not self._optimal()
+        """Whether there is something to search from, and work or budget left to find better: for a round like the last one."""
+        in_time = self.used() + self.round_share < 1.0
+        return bool(self.pool.entries) and self.rounds < self.most and in_time and not self._optimal()
 
     def _round(self, local: LocalSearch) -> Iterator[Strategy]:
         """One round of the local search, unless there is none to go."""
@@ -234,8 +236,9 @@ class _Search:
         if local.rounds == 0 and not self.compiling.affords(Kernels.SEARCH, self.used()):
             self.most = 0  # no time to compile it
             return
-        local.round(max(self.used(), self.rounds / self.most))
-        self.rounds = local.rounds
+        began = self.used()
+        local.round(max(began, self.rounds / self.most))
+        self.rounds, self.round_share = local.rounds, self.used() - began
         yield from self._better()
 
     def _optimal(self) -> bool:
