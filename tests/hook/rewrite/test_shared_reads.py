@@ -8,6 +8,8 @@ import pytest
 
 tf = pytest.importorskip("tensorflow.compat.v1")
 
+from tensorflow.core.framework import attr_value_pb2  # noqa: E402
+
 from stepd.hook.engine.classify import classify  # noqa: E402
 from stepd.hook.engine.graphview import GraphView  # noqa: E402
 from stepd.hook.engine.kinds import step_kind  # noqa: E402
@@ -54,7 +56,7 @@ def test_updates_share_the_reads_of_the_powers() -> None:
         assert shared_reads.serve([shared_reads.Share(*pair) for pair in shared.items()], step, run) is served
 
 
-@pytest.mark.parametrize("spoilt", ["computed with", "later", "of a tensor"])
+@pytest.mark.parametrize("spoilt", ["computed with", "later", "of a tensor", "compiled"])
 def test_other_reads_are_made_as_they_were(spoilt: str) -> None:
     with tf.Graph().as_default() as graph:
         v, rate = (tf.get_variable(name, [], use_resource=True) for name in ("v", "rate"))
@@ -62,6 +64,8 @@ def test_other_reads_are_made_as_they_were(spoilt: str) -> None:
         first = tf.raw_ops.ReadVariableOp(resource=handle, dtype=tf.float32)
         with tf.control_dependencies([tf.no_op()] if spoilt == "later" else []):
             second = tf.raw_ops.ReadVariableOp(resource=handle, dtype=tf.float32)
+        if spoilt == "compiled":
+            second.op._set_attr("_XlaCompile", attr_value_pb2.AttrValue(b=True))
         if spoilt == "computed with":
             tf.add_n([second, 1.0])
         for read in (first, second):

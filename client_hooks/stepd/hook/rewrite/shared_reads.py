@@ -16,6 +16,7 @@ from stepd.hook.engine.graphview import GraphView, Node, split_input
 from stepd.hook.ports import StepKind
 
 _UPDATES = ("ResourceApply", "ResourceSparseApply")
+_OF_NO_CONCERN = ("_class", "_output_shapes")  # where it lies, which its variable says, and what it gives
 
 
 class Share(NamedTuple):
@@ -35,8 +36,16 @@ def shareable(view: GraphView, classes: Classes) -> Shares:
     for name, node in view.nodes.items():
         if node.op == "ReadVariableOp" and name not in classes.pinned and _is_for_updates(view, node):
             source, *awaited = node.inputs
-            alike.setdefault((source, frozenset(awaited), node.proto.attr["dtype"].type), []).append(name)
+            alike.setdefault((source, frozenset(awaited), node.proto.attr["dtype"].type, _marks(node)), []).append(name)
     return frozenset(Share(name, first) for first, *others in alike.values() for name in others)
+
+
+def _marks(node: Node) -> frozenset[tuple[str, bytes]]:
+    """What others than its kernel are told about an op: XLA, say, which compiles a scope as a whole."""
+    attrs = node.proto.attr
+    return frozenset(
+        (name, attrs[name].SerializeToString()) for name in attrs if name.startswith("_") and name not in _OF_NO_CONCERN
+    )
 
 
 def _is_for_updates(view: GraphView, node: Node) -> bool:
