@@ -1,4 +1,4 @@
-"""Sessions under a strategy read a variable once for many updates: same bits, also where a step feeds or needs one read alone."""
+"""Sessions under a strategy read a variable once for many updates: same bits, also where a step asks for one read alone."""
 
 from __future__ import annotations
 
@@ -35,6 +35,7 @@ def test_steps_under_a_strategy_cannot_tell(hooked: Callable[..., Any], two_devi
             found.append(session.run([loss, train], feed)[0].tobytes())
             session.run(update, feed)  # another's read is not of this step
             found.append(session.run([loss, train], {**feed, read: 0.5})[0].tobytes())
+            found.append(session.run([read, train], feed)[0].tobytes())  # before the power is written
         return found
 
     def reads(session: Any, x: Any, loss: Any, train: Any) -> int:
@@ -58,7 +59,7 @@ def test_steps_under_a_strategy_cannot_tell(hooked: Callable[..., Any], two_devi
         session.run(tf.global_variables_initializer())
         engine = listener.engines[0]
         losses = steps(session, *made)
-        switcher, kinds = engine.switcher(), engine.kinds.all()[-3:]
+        switcher, kinds = engine.switcher(), engine.kinds.all()[-4:]
         devices = [device.name for device in engine.devices()]
         away = ("beta1_power", "w3")  # where the powers go, updates of others wait for transfers
         placement = {n: devices[any(m.startswith(away) for m in members)] for members, _ in switcher.units() for n in members}

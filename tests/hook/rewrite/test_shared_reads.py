@@ -51,9 +51,16 @@ def test_updates_share_the_reads_of_the_powers() -> None:
     for name in view.nodes.keys() - set(updates):
         assert seen.nodes[name] == view.nodes[name]
     run = executed(view, step_kind([x.name], [loss.name], [train.name]))
-    for fed, served in ((x.name, True), (f"{first[0]}:0", False), (f"{next(iter(shared))}:0", False)):
-        step = step_kind([x.name, fed], [loss.name], [train.name])
-        assert shared_reads.serve([shared_reads.Share(*pair) for pair in shared.items()], step, run) is served
+    shares = [shared_reads.Share(*pair) for pair in shared.items()]
+    made_by_others = f"{next(iter(shared))}:0"
+    for feed, fetch, served in (
+        (x.name, loss.name, True),
+        (f"{first[0]}:0", loss.name, False),
+        (made_by_others, loss.name, False),
+        (x.name, f"{first[0]}:0", True),
+        (x.name, made_by_others, False),  # no update would wait for it
+    ):
+        assert shared_reads.serve(shares, step_kind([x.name, feed], [loss.name, fetch], [train.name]), run) is served
 
 
 @pytest.mark.parametrize("spoilt", ["computed with", "later", "of a tensor", "compiled"])

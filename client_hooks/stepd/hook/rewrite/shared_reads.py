@@ -79,7 +79,8 @@ def _read(source: str, index: int, by: dict[str, str]) -> tuple[str, int]:
 def serve(shares: Iterable[Share], step: StepKind, executed: Collection[str]) -> bool:
     """Whether a step that executes these ops reads the same, as long as all that it reads and writes has an order.
 
-    It may not be fed in the place of any read that is shared.
+    It may not be fed in the place of any read that is shared. Nor may it fetch a read that others make as well: no update waits for
+    that one any more, so that it may come after the variable is written.
     """
-    fed = {split_input(name)[0] for name in step.feeds}
-    return not any(share.op in fed or (share.by in fed and share.op in executed) for share in shares)
+    fed, fetched = ({split_input(name)[0] for name in names} for names in (step.feeds, step.fetches))
+    return not any(share.op in fed or share.op in fetched or (share.by in fed and share.op in executed) for share in shares)
