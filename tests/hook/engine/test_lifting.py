@@ -13,6 +13,7 @@ tf = pytest.importorskip("tensorflow.compat.v1")
 from tensorflow.core.framework import graph_pb2  # noqa: E402
 
 from stepd.hook.engine import capi, requests  # noqa: E402
+from stepd.hook.engine.splitting import Splitting  # noqa: E402
 from stepd.hook.model import LiveStrategy, Order  # noqa: E402
 
 STEPS = 6
@@ -98,3 +99,27 @@ def test_a_step_that_reads_and_writes_in_no_order_keeps_all_waits(hooked: Callab
             session.run([loss, train, read], feed)
             lifted[name] = switcher.lifts([listener.engines[0].kinds.all()[-1].step])
     assert lifted["none"] and lifted["first"] == lifted["none"] and not lifted["late"]
+
+
+@pytest.mark.parametrize("in_parts", [False, True])
+def test_a_copy_without_waits_is_used_again_and_stays_when_the_graph_grows(
+    hooked: Callable[..., Any], two_devices: Any, monkeypatch: pytest.MonkeyPatch, in_parts: bool
+) -> None:
+    listener = hooked()
+    with tf.Graph().as_default(), tf.Session(config=two_devices) as session:
+        x, loss, train, _ = net()
+        session.run(tf.global_variables_initializer())
+        run(session, x, [loss, train])
+        engine = listener.engines[0]
+        switcher, kinds = engine.switcher(), engine.kinds.all()[-1:]
+        other = engine.devices()[1].name
+        if in_parts:  # as on local workers, where what is cut is fed in the training process
+            monkeypatch.setattr(Splitting, "fed_apart", lambda *_: {"x": other})
+        strategy = LiveStrategy("again", {} if in_parts else {"dense1": other}, replicate=in_parts)
+        for wanted in (strategy, None, strategy):
+            with engine.lock:
+                assert requests.switch_now(engine, switcher, wanted, kinds).ok
+        assert switcher.live.plan.lifts and switcher.made == 1
+        twice = tf.multiply(loss, 2.0)
+        run(session, x, [twice, train])
+        assert (engine.strategy_id, switcher.made) == (strategy.id, 1) and not listener.failed

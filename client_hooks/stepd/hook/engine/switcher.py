@@ -104,10 +104,12 @@ class Switcher:
         plan = resolve(strategy, self.view(), self.classes(), self.devices)
         held = self.classes().held
         orders = self.known.orders({name: chains for name, chains in self.sight.uncertain().items() if name not in held})
-        plan = sharing(lifting(summing(plan, orders, self.view()), self.lifts(()), self.view()), self.sight.shares(()))
+        plan = summing(plan, orders, self.view())
         splits, refused = self.splitting.resolve(strategy, self.view(), self.classes(), self.devices)
         fed = self.splitting.fed_apart(splits, self.view(), self.classes())
-        return split(plan, splits, refused, fed, self.view()) if splits or refused else plan
+        plan = split(plan, splits, refused, fed, self.view()) if splits or refused else plan
+        # At last, since they count for what moves, and what is fed apart does.
+        return sharing(lifting(plan, self.lifts(()), self.view()), self.sight.shares(()))
 
     # -- preparing and switching ---------------------------------------------------------------------------------------
 
