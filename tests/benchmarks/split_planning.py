@@ -13,7 +13,7 @@ cache.use()
 from stepd.core.assembly import Situation, SplitOffer  # noqa: E402
 from stepd.core.calibration import Measured  # noqa: E402
 from stepd.core.cost.models import CostModels  # noqa: E402
-from stepd.core.cost.observation import of_whole_ops  # noqa: E402
+from stepd.core.cost.observation import InParts, of_part, of_whole_ops  # noqa: E402
 from stepd.core.planning import Candidate, begin, run  # noqa: E402
 from stepd.core.session_links import SessionDevice  # noqa: E402
 from stepd.daemon.convert.graph import parse_nodes  # noqa: E402
@@ -24,18 +24,22 @@ from stepd.hook.model import LiveStrategy, Order, Split  # noqa: E402
 def learn(models: CostModels, engine: Any, records: list[Any]) -> dict[str, str]:
     """What traced steps show goes into `models`, ops in parts as whole ones; returns where each op ran."""
     live = engine.switcher().live
-    shares: dict[str, dict[str, float]] = {}
+    in_force = live.plan.strategy if live is not None else None
+    axes = {split.op: split.axis for split in in_force.splits} if in_force is not None else {}
+    parts: dict[str, InParts] = {}
     for name, chosen in (live.plan.splits if live is not None else {}).items():
+        share: dict[str, float] = {}
         for k, device in enumerate(chosen.devices):
-            share = (chosen.bounds[k + 1] - chosen.bounds[k]) / chosen.bounds[-1]
-            shares.setdefault(name, {})[device] = shares.get(name, {}).get(device, 0.0) + share
+            share[device] = share.get(device, 0.0) + (chosen.bounds[k + 1] - chosen.bounds[k]) / chosen.bounds[-1]
+        parts[name] = InParts(axes.get(name, "batch"), share)
     names = {node.name for node in parse_nodes(engine.describe().graph_def)}
     devices = {device.name for device in engine.devices()}
     where: dict[str, str] = {}
     for record in records:
         step = parse_profile(record.metadata, names, devices, batch=record.batch, seconds=record.seconds)
-        models.observe(of_whole_ops(step, shares))
-        where |= {op: seen.device for seen in step.devices for op in seen.ops if op not in shares}
+        step = of_whole_ops(step, parts)
+        models.observe(step)
+        where |= {op: seen.device for seen in step.devices for op in seen.ops if of_part(op) is None}
     return where
 
 
@@ -52,7 +56,7 @@ def _situation(engine: Any, models: CostModels, today: dict[str, str], outputs: 
     report = engine.describe()
     return Situation(
         name="live",
-        nodes=parse_nodes(report.graph_def),
+        nodes=parse_nodes(report.graph_def, report.lifted, report.shared),
         outputs=outputs,
         devices=tuple(SessionDevice(d.name, d.type, d.memory_bytes, d.usable) for d in engine.devices()),
         models=models,

@@ -14,8 +14,8 @@ import numpy as np
 import numpy.typing as npt
 
 from stepd.core.cost.communication import LinkCost
-from stepd.core.cost.computation import estimate_seconds
 from stepd.core.cost.models import CostModels
+from stepd.core.cost.parts import op_costs
 from stepd.core.errors import ProblemError
 from stepd.core.graph import GraphCosts, Node, OpGraph, ancestors, op_graph, problem_of, requested_devices
 from stepd.core.problem import Device, Float, Index, Problem, SplitChoice
@@ -86,7 +86,9 @@ def assemble(situation: Situation) -> Assembled:
     graph = op_graph([replace(node, colocate_with=()) for node in nodes], [group for group in together if len(group) > 1] + folded)
     today = _today(graph, situation)
     colocation, fixed = _fixed(graph, situation, today)
-    seconds = _seconds(graph, situation, today, fixed)
+    devices, models = [(d.name, d.type) for d in situation.devices], situation.models
+    known = op_costs(models.computation, graph.names, graph.types, devices, models.batch)
+    seconds = _seconds(graph, situation, known.seconds, today, fixed)
     costs = link_costs(situation.models, [device.name for device in situation.devices])
     problem = problem_of(
         situation.name,
@@ -95,11 +97,14 @@ def assemble(situation: Situation) -> Assembled:
         [Device(d.name, d.type, d.memory_bytes or UNLIMITED) for d in situation.devices],
         links(situation.devices, costs),
     )
-    return Assembled(replace(problem, split_choices=split_choices(problem, situation.splits)), today, costs)
+    choices = split_choices(problem, situation.splits, known.dearer)
+    return Assembled(replace(problem, split_choices=choices), today, costs)
 
 
-def split_choices(problem: Problem, offers: Sequence[SplitOffer]) -> tuple[SplitChoice, ...]:
-    """The offers for ops of the problem, with the sizes that steps have shown."""
+def split_choices(
+    problem: Problem, offers: Sequence[SplitOffer], dearer: Mapping[tuple[str, str], float]
+) -> tuple[SplitChoice, ...]:
+    """The offers for ops of the problem, with what steps have shown: the sizes, and what parts cost (`dearer`, by op and axis)."""
     index = {name: k for k, name in enumerate(problem.op_names)}
     rows = [offer for offer in offers if offer.op in index and offer.max_parts > 1]
     wanted = {index[offer.op] for offer in rows}
@@ -120,7 +125,8 @@ def split_choices(problem: Problem, offers: Sequence[SplitOffer]) -> tuple[Split
             continue  # the hook saw other inputs: an op that changed since
         cut = tuple(seen if known > 0 and seen else known for known, seen in zip(offer.cut_bytes, read[op], strict=True))
         joined = tuple(made[op].get(k, 0) or known for k, known in enumerate(offer.joined_bytes))
-        choices.append(SplitChoice(op, offer.axis, offer.max_parts, cut, joined, offer.adds))
+        factor = dearer.get((offer.op, offer.axis), 1.0)
+        choices.append(SplitChoice(op, offer.axis, offer.max_parts, cut, joined, offer.adds, factor))
     return tuple(choices)
 
 
@@ -187,13 +193,11 @@ def _fixed(graph: OpGraph, situation: Situation, today: Index) -> tuple[Index, F
     return colocation, fixed
 
 
-def _seconds(graph: OpGraph, situation: Situation, today: Index, fixed: Flags) -> Float:
+def _seconds(graph: OpGraph, situation: Situation, seconds: Float, today: Index, fixed: Flags) -> Float:
     """float64 [n, d]; inf where an op cannot or must not run. An op that could run nowhere stays where it
     is.
     """
     devices = situation.devices
-    models = situation.models
-    seconds = estimate_seconds(models.computation, graph.names, graph.types, [(d.name, d.type) for d in devices], models.batch)
     allowed = np.ones(seconds.shape, dtype=bool)
     allowed[:, [k for k, device in enumerate(devices) if not device.usable]] = False
     for op_type, kinds in situation.device_kinds.items():

@@ -51,7 +51,7 @@ class SplitChoice:
     `cut_bytes[k]` of input k are shared out among the parts (0: every part needs the whole input; -1: the input is a sum, and must
     come in terms of it from an op that is split alike);
     `joined_bytes[k]` of output k are
-    put together again, by a sum when `adds`.
+    put together again, by a sum when `adds`. All parts together take `dearer` times what the whole takes.
     """
 
     op: int
@@ -60,6 +60,7 @@ class SplitChoice:
     cut_bytes: tuple[int, ...]
     joined_bytes: tuple[int, ...]
     adds: bool = False
+    dearer: float = 1.0
 
 
 @dataclass(frozen=True, eq=False)

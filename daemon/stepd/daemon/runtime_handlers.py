@@ -23,14 +23,14 @@ from stepd.core.activation_values import (
     Switched,
 )
 from stepd.core.cost.models import NOTHING_KNOWN, CostModels
-from stepd.core.cost.observation import of_whole_ops
+from stepd.core.cost.observation import of_part, of_whole_ops
 from stepd.daemon import codec
 from stepd.daemon.convert import session_state
 from stepd.daemon.convert.devices import session_devices
 from stepd.daemon.convert.graph import op_names
 from stepd.daemon.convert.job import job_info, trial_info, trial_key
 from stepd.daemon.convert.profile import parse_profile
-from stepd.daemon.convert.strategy import shares_of
+from stepd.daemon.convert.strategy import in_parts
 from stepd.daemon.errors import BadRequestError
 from stepd.daemon.jobs import Job, Send, Session
 from stepd.daemon.loop import Controller
@@ -198,10 +198,9 @@ class Connection:
         self._controller.metrics.profiled(ok=True)
         self._controller.memory.used()
         strategy = session.strategies.get(profile.strategy_id)
-        shares = shares_of(strategy, session.report.split) if strategy is not None else {}
-        step = of_whole_ops(step, shares)
+        step = of_whole_ops(step, in_parts(strategy, session.report.split) if strategy is not None else {})
         session.models.observe(step)
-        where = {op: seen.device for seen in step.devices for op in seen.ops if op not in shares}
+        where = {op: seen.device for seen in step.devices for op in seen.ops if of_part(op) is None}
         session.placements[profile.strategy_id] = where
         session.notes = list(dict.fromkeys([*step.notes, *session.notes]))[:20]
         now = session.models.mark()

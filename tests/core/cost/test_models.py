@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 from stepd.core.cost.communication import OTHER_TASK, LinkCost, fit_line, prior
 from stepd.core.cost.computation import ComputationModel, estimate_seconds
 from stepd.core.cost.models import CostModels
-from stepd.core.cost.observation import DeviceObservation, StepObservation, Transfer, share_overlaps
+from stepd.core.cost.observation import DeviceObservation, InParts, StepObservation, Transfer, of_whole_ops, share_overlaps
+from stepd.core.cost.parts import op_costs
 from stepd.core.cost.pooling import pool
 from stepd.core.cost.sizes import SizeModel
 from stepd.core.cost.window import WIDTH, WindowTable
@@ -206,3 +207,18 @@ def test_models_survive_the_store(times, steps) -> None:
 
 def test_priors_tell_processes_apart() -> None:
     assert prior(GPU_0, GPU_1).bytes_per_second > prior(CPU_0, CPU_1).bytes_per_second
+
+
+def test_what_parts_take_beyond_what_is_usual_is_known_by_op_and_axis() -> None:
+    """In a step in parts everything takes a fifth longer, and the parts of `b` together twice as long as that."""
+    models = CostModels()
+    models.observe(seen(CPU_0, a=1.0, b=1.0, c=2.0))
+    parts = seen(CPU_0, a=0.6, b=1.2, c=1.2, d=0.3, e=1.0)
+    split = {op: InParts("batch", {CPU_0: 0.5}) for op in "abcd"}
+    models.observe(of_whole_ops(parts, split))
+    known = op_costs(models.computation, list("abcde"), ["T"] * 5, [(CPU_0, "CPU"), (CPU_1, "CPU")], 32)
+    assert known.dearer == pytest.approx({("a", "batch"): 1.0, ("b", "batch"): 2.0, ("c", "batch"): 1.0})
+    usual = 1.2**0.5
+    for seconds in known.seconds.T:
+        assert seconds == pytest.approx([usual, usual, 2 * usual, 0.6 / usual, 1.0])
+    assert models.computation.ops() == set("abcde")

@@ -10,7 +10,7 @@ import pytest
 
 from stepd.core.assembly import Situation, SplitOffer, assemble
 from stepd.core.cost.models import CostModels
-from stepd.core.cost.observation import DeviceObservation, StepObservation, of_whole_ops
+from stepd.core.cost.observation import DeviceObservation, InParts, StepObservation, of_whole_ops
 from stepd.core.errors import StrategyError
 from stepd.core.graph import Node
 from stepd.core.placement import replicate
@@ -60,9 +60,9 @@ def test_a_layer_whose_weights_take_longer_to_send_than_to_compute_stays_whole(l
 CONV, MID, DENSE1, DENSE2, DX2, DW2, DX1, DW1, DCONV, WC, W1, W2, UPC, UP1, UP2, TERMS = range(16)
 
 
-def behind_convolutions(lab, weight):
+def behind_convolutions(lab, weight, dense=0.3):
     """A convolution, an op without work, two dense layers, and the gradients of all; weights share a device with their updates."""
-    heavy = {CONV: 8.0, DCONV: 8.0} | dict.fromkeys((DENSE1, DENSE2, DX2, DW2, DX1, DW1), 0.3)
+    heavy = {CONV: 8.0, DCONV: 8.0} | dict.fromkeys((DENSE1, DENSE2, DX2, DW2, DX1, DW1), dense)
     seconds = [[heavy.get(k, 0.01)] * 2 for k in range(16)]
     a = 1000
     edges = [(WC, CONV, 0, 10), (CONV, MID, 0, a), (MID, DENSE1, 0, a), (W1, DENSE1, 0, weight), (DENSE1, DENSE2, 0, a),
@@ -93,6 +93,25 @@ def test_large_layers_behind_convolutions_are_model_parallel_and_the_convolution
     for weight in (100, 600_000):  # of the latter, whole layers would save a hundredth of the step
         small = replicate.place(behind_convolutions(lab, weight=weight), PlanOptions())
         assert {s.op for s in small.splits} == {choice.op for choice in problem.split_choices}
+
+
+def test_large_layers_with_much_to_compute_are_cut_along_their_weights(lab):
+    """Whole, they would keep one device waiting; cut along the batch, all of each weight would be sent, and its gradient."""
+    weight, a = 6_000_000, 1000
+    problem = behind_convolutions(lab, weight, dense=4.0)
+    ways = {"1": ((0, weight), a, False), "inner": ((a, weight), a, True)}
+    offers = [
+        SplitChoice(op, axis, 8, cut, (out,), adds) for op in (DENSE1, DENSE2, DX1, DX2) for axis, (cut, out, adds) in ways.items()
+    ]
+    offers += [SplitChoice(op, axis, 8, cut, (weight,), False) for op in (DW1, DW2) for axis, cut in (("0", (0, a)), ("1", (a, 0)))]
+    found = replicate.place(replace(problem, split_choices=(*problem.split_choices, *offers)), PlanOptions())
+    axes = {s.op: s.axis for s in found.splits}
+    assert axes[CONV] == axes[DCONV] == "batch" and TERMS not in axes
+    for forward, back, gradient in ((DENSE1, DX1, DW1), (DENSE2, DX2, DW2)):
+        # One dimension of the weight is cut: what one product adds up is what the other puts together.
+        assert (axes[forward], axes[back], axes[gradient]) in {("1", "inner", "1"), ("inner", "1", "0")}
+    assert found.placement[TERMS] == found.placement[W1], "a gradient would be sent and come back"
+    assert found.predicted_step_seconds < 0.9 * replicate.place(problem, PlanOptions()).predicted_step_seconds
 
 
 def test_parts_get_an_order_where_that_helps(lab):
@@ -183,9 +202,9 @@ def test_parts_teach_what_the_whole_takes():
     on0 = DeviceObservation(D0, ("a", "b", "c"), np.array([0.3, 0.1, 1.0]))
     on1 = DeviceObservation(D1, ("a",), np.array([0.9]))
     step = StepObservation((on0, on1), output_bytes={"a": {0: 5}, "c": {0: 7}}, temp_bytes={"a": 1})
-    whole = of_whole_ops(step, {"a": {D0: 0.25, D1: 0.75}, "b": {D1: 1.0}})
-    assert whole.devices[0].ops == ("a", "c") and whole.devices[0].seconds == pytest.approx([1.2, 1.0])
-    assert whole.devices[1].seconds == pytest.approx([1.2])
+    whole = of_whole_ops(step, {"a": InParts("batch", {D0: 0.25, D1: 0.75}), "b": InParts("1", {D1: 1.0})})
+    assert whole.devices[0].ops == ("a|batch", "c") and whole.devices[0].seconds == pytest.approx([1.2, 1.0])
+    assert whole.devices[1].ops == ("a|batch",) and whole.devices[1].seconds == pytest.approx([1.2])
     assert whole.output_bytes == {"c": {0: 7}} and whole.temp_bytes == {}
 
 

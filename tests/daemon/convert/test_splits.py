@@ -7,7 +7,7 @@ import json
 import numpy as np
 import pytest
 
-from stepd.daemon.convert.strategy import from_candidate, from_json, shares_of
+from stepd.daemon.convert.strategy import from_candidate, from_json, in_parts
 from stepd.daemon.errors import BadRequestError
 from stepd.v1 import runtime_pb2
 
@@ -18,7 +18,7 @@ def test_an_operator_may_ask_for_splits_and_for_data_parallelism():
     split = {"op": "b", "axis": "1", "parts": 2, "devices": DEVICES, "weights": [1, 3]}
     given = json.dumps({"placement": {}, "splits": [split]}).encode()
     strategy = from_json(given, [], ["a", "b"], DEVICES, "print")
-    assert shares_of(strategy, []) == {"b": {DEVICES[0]: 0.25, DEVICES[1]: 0.75}}
+    assert in_parts(strategy, []) == {"b": ("1", {DEVICES[0]: 0.25, DEVICES[1]: 0.75})}
     added_up = from_json(
         json.dumps({"placement": {}, "splits": [{**split, "into": [0, 0]}]}).encode(), [], ["a", "b"], DEVICES, "print"
     )
@@ -26,7 +26,7 @@ def test_an_operator_may_ask_for_splits_and_for_data_parallelism():
     everywhere = from_json(json.dumps({"placement": {}, "replicate": True}).encode(), [], ["a", "b"], DEVICES, "print")
     offers = [runtime_pb2.SplitChoice(op="a", axis="batch"), runtime_pb2.SplitChoice(op="b", axis="1")]
     assert everywhere.replicate and everywhere.id != strategy.id
-    assert shares_of(everywhere, offers) == {"a": dict.fromkeys(DEVICES, 0.5)}
+    assert in_parts(everywhere, offers) == {"a": ("batch", dict.fromkeys(DEVICES, 0.5))}
 
 
 @pytest.mark.parametrize(
@@ -46,7 +46,7 @@ def test_a_candidate_is_sent_with_its_splits():
                  "splits": [[0, "batch", 2, [0, 1], [], [0, 0]], [1, "1", 2, [], [], []]]}  # fmt: skip
     strategy = from_candidate(problem, candidate, "print", "none")
     assert [(s.op, s.axis, s.parts, list(s.device)) for s in strategy.splits] == [("a", "batch", 2, DEVICES), ("b", "1", 2, [])]
-    assert shares_of(strategy, [])["b"] == {"": 1.0}
+    assert in_parts(strategy, [])["b"] == ("1", {"": 1.0})
     assert [list(s.into) for s in strategy.splits] == [[0, 0], []]
     whole = from_candidate(problem, {**candidate, "splits": []}, "print", "none")
     assert whole.id != strategy.id

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from stepd.core.cost.observation import DeviceObservation
+from stepd.core.cost.observation import DeviceObservation, of_part
 from stepd.core.cost.pace import at_present_pace
 from stepd.core.cost.pooling import pool
 from stepd.core.cost.window import WIDTH, WindowTable
@@ -52,9 +52,13 @@ class ComputationModel:
     def devices(self) -> tuple[str, ...]:
         return tuple(dict.fromkeys(device for device, _ in self._tables))
 
-    def ops(self) -> set[str]:
-        """Ops that ran somewhere."""
+    def names(self) -> set[str]:
+        """Ops that ran somewhere, and parts (`observation.as_part`)."""
         return {name for table in self._tables.values() for name in table.names}
+
+    def ops(self) -> set[str]:
+        """Ops that ran somewhere, whole or in parts."""
+        return {part[0] if (part := of_part(name)) is not None else name for name in self.names()}
 
     def samples(self, device: str, batch: int) -> dict[str, int]:
         """How many samples at exactly this batch size each op's time rests on."""

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 
 import numpy as np
 
@@ -53,24 +54,43 @@ class StepObservation:
     notes: tuple[str, ...] = ()
 
 
-def of_whole_ops(step: StepObservation, shares: Mapping[str, Mapping[str, float]]) -> StepObservation:
+class InParts(NamedTuple):
+    """How an op was split: on which axis, and the share of it that ran on each device ("" for the op's own)."""
+
+    axis: str
+    share: Mapping[str, float]
+
+
+def as_part(op: str, axis: str) -> str:
+    """The name under which goes what parts of an op on an axis have shown; no op has a "|" in its name."""
+    return f"{op}|{axis}"
+
+
+def of_part(name: str) -> tuple[str, str] | None:
+    """(op, axis) of such a name; None for an op's own."""
+    op, is_part, axis = name.partition("|")
+    return (op, axis) if is_part else None
+
+
+def of_whole_ops(step: StepObservation, split: Mapping[str, InParts]) -> StepObservation:
     """What a step with split ops says of the whole ops: a part that did a third of the work took a third of the time.
 
-    shares: op to the share that ran on each device ("" for the op's own). Sizes of split ops are left out: they are of parts.
+    split: the ops that were; what they show goes by `as_part`. Their sizes are left out: they are of parts.
     """
-    if not shares:
+    if not split:
         return step
     devices = []
     for seen in step.devices:
-        own = [shares.get(op, {"": 1.0}) for op in seen.ops]
+        own = [split[op].share if op in split else {"": 1.0} for op in seen.ops]
         share = np.array([known.get(seen.device, known.get("", 0.0)) for known in own])
         kept = np.flatnonzero(share > 0.0)  # what remains only joined there, or was cut
-        devices.append(DeviceObservation(seen.device, tuple(seen.ops[k] for k in kept), seen.seconds[kept] / share[kept]))
+        names = [as_part(op, split[op].axis) if op in split else op for op in seen.ops]
+        devices.append(DeviceObservation(seen.device, tuple(names[k] for k in kept), seen.seconds[kept] / share[kept]))
     return replace(
         step,
         devices=tuple(devices),
-        output_bytes={op: sizes for op, sizes in step.output_bytes.items() if op not in shares},
-        temp_bytes={op: size for op, size in step.temp_bytes.items() if op not in shares},
+        output_bytes={op: sizes for op, sizes in step.output_bytes.items() if op not in split},
+        temp_bytes={op: size for op, size in step.temp_bytes.items() if op not in split},
     )
 
 

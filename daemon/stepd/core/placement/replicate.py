@@ -1,8 +1,9 @@
 """Data parallelism by splitting: everything that can be split on the batch, one part a device (FastT, section 5.2's start).
 
-Where a layer's weights are larger than what flows through it, its ops may stay whole, on the device that has its weight: the
-largest weights are tried in turn, on each device, and stay whole where that makes the simulated step shorter. So convolutions
-become data parallel and large dense layers model parallel. A device that has whole layers to run gets smaller parts of the others.
+Where a layer's weights are larger than what flows through it, its ops may stay whole, on the device that has its weight, or all be
+cut along the weight: the largest weights are tried in turn, on each device, and stay so where the simulated step is shorter.
+So convolutions become data parallel and large dense layers model or tensor parallel. A device that has whole layers to run gets
+smaller parts of the others.
 Gradients of more than two devices are added up at once, by a tree or in slices, whichever is shortest over their links.
 """
 
@@ -11,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import replace
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -20,11 +22,12 @@ from stepd.core.placement.fallback import nearest_allowed
 from stepd.core.placement.orders import placed_costs_of
 from stepd.core.placement.ranks import by_rank, upward_ranks
 from stepd.core.placement.registry import PlanOptions
+from stepd.core.placement.sliced_layers import sliced
 from stepd.core.placement.split_answer import kept_priority, part_placement, part_priority, read_off
 from stepd.core.placement.split_problem import SplitCosts, SplitProblem, Splittable, shares, split_problem, splittable
 from stepd.core.placement.split_sums import ways_to_add_up
 from stepd.core.placement.sums import SHAPES, Into
-from stepd.core.placement.whole_layers import between, layers, with_layer_on, with_takers_of_terms
+from stepd.core.placement.whole_layers import between, follow_readers, layers, with_layer_on, with_takers_of_terms
 from stepd.core.prepared import prepare
 from stepd.core.problem import Float, Index, Problem
 from stepd.core.simulation_kernel import run_step
@@ -145,29 +148,9 @@ def _whole_ops(base: Splittable, devices: tuple[int, ...], split: AbstractSet[in
         device = min(load, key=lambda k: load[k])
         load[device] += int(prepared.group_resident[group])
         shared[prepared.tables.group == group] = device
-    _follow_readers(base, shared, split)
-    yield nearest_allowed(prepared, shared)
-
-
-def _follow_readers(base: Splittable, placement: Index, split: AbstractSet[int]) -> None:
-    """Put sums of gradients, and what is made of them, where the only variable is that takes them: they would be sent twice."""
-    tables = base.prepared.tables
     adds = {op for (op, axis), choice in base.choices.items() if op in split and axis == BATCH and choice.adds}
-    behind: set[int] = set()
-    for op in map(int, tables.topological):
-        sources = tables.output_op[tables.input[tables.input_pointer[op] : tables.input_pointer[op + 1]]]
-        if op in adds or (op not in split and not behind.isdisjoint(map(int, sources))):
-            behind.add(op)
-    for op in map(int, reversed(tables.topological)):
-        group = tables.group[op]
-        alone = tables.group_pointer[group + 1] - tables.group_pointer[group] == 1
-        if op not in behind or not alone or base.prepared.group_resident[group]:
-            continue
-        outputs = range(tables.output_pointer[op], tables.output_pointer[op + 1])
-        readers = [r for o in outputs for r in tables.reader[tables.reader_pointer[o] : tables.reader_pointer[o + 1]]]
-        places = {int(placement[r]) for r in readers}
-        if len(places) == 1:
-            placement[op] = places.pop()
+    follow_readers(base, shared, split, adds)
+    yield nearest_allowed(prepared, shared)
 
 
 def _try(base: Splittable, strategy: Strategy, parts: int) -> Strategy | None:
@@ -208,23 +191,27 @@ def simulate(base: Splittable, split: SplitProblem, strategy: Strategy) -> tuple
 
 
 def _with_whole_layers(base: Splittable, best: Strategy, most: int) -> Iterator[Strategy]:
-    """`best` with the layers of the largest weights whole, one more in each turn, on whichever device is best for it."""
-    devices = best.splits[0].devices if best.splits else ()
+    """`best` with the layers of the largest weights whole, on whichever device is best for it, or cut along the weight: one more
+    layer in each turn."""
+    devices, weights = (best.splits[0].devices, best.splits[0].weights) if best.splits else ((), ())
     turns = min(most, TRIED_OPS // max(base.problem.n_ops * len(devices), 1))
     enough = _WORTH_WHOLE * best.predicted_step_seconds
-    current, whole = best, frozenset[int]()
+    current, whole, gradients = best, frozenset[int](), frozenset[int]()
     for layer in layers(base, best.splits)[:turns]:
         if layer.ops <= whole:
             continue
         whole |= with_takers_of_terms(base, layer.ops, best.splits)
+        gradients |= {op for op in layer.ops if layer.weight not in base.inputs[op]}
         inside = with_takers_of_terms(base, between(base, whole, best.splits), best.splits)
         fresh = (inside - whole) & {split.op for split in current.splits}
+        ways = ((), *sliced(base, layer, devices, weights))
         tried = []
-        for near in (frozenset[int](), fresh):
-            kept = tuple(split for split in current.splits if split.op not in whole | near)
-            for device in devices:
-                placement = with_layer_on(base, current.placement, layer, near, device)
-                tried.append(_try(base, replace(current, splits=kept, placement=placement), int(best.planner["parts"])))
+        for near, device, slices in product((frozenset[int](), fresh), devices, ways):
+            splits = (*(s for s in current.splits if s.axis != BATCH or s.op not in whole | near), *slices)
+            placement = with_layer_on(base, current.placement, layer, near, device)
+            follow_readers(base, placement, {split.op for split in splits}, gradients)
+            placement = nearest_allowed(base.prepared, placement)
+            tried.append(_try(base, replace(current, splits=splits, placement=placement), int(best.planner["parts"])))
         found = [strategy for strategy in tried if strategy is not None and strategy.splits]
         if not found:
             return

@@ -132,7 +132,7 @@ class _Draft:
         self.parts[split.op] = []
         first, last = tables.output_pointer[split.op], tables.output_pointer[split.op + 1]
         for share in shares(split):
-            seconds = tables.seconds[split.op] * share + self.costs.overhead_seconds
+            seconds = tables.seconds[split.op] * (share * choice.dearer) + self.costs.overhead_seconds
             whole = sum(self._joined(choice, o) for o in range(first, last)) if choice.adds else 0
             part = self.new_op(seconds, int(tables.temp[split.op] * share) + int(whole * (1 - share)), -1, split.op, PART)
             self.parts[split.op].append(part)

@@ -120,3 +120,26 @@ def _holders(base: Splittable, weight: int) -> set[int]:
             sources = tables.output_op[tables.input[tables.input_pointer[op] : tables.input_pointer[op + 1]]]
             stack += [int(s) for s in sources if int(s) not in found]
     return found
+
+
+def follow_readers(base: Splittable, placement: Index, split: AbstractSet[int], gradients: AbstractSet[int]) -> None:
+    """Put gradients, and what is made of them, where the only variable is that takes them: they would be sent twice.
+
+    split: the ops in parts; gradients: ops that make a weight's gradient, as a sum of parts, from pieces or whole.
+    """
+    tables = base.prepared.tables
+    behind: set[int] = set()
+    for op in map(int, tables.topological):
+        sources = tables.output_op[tables.input[tables.input_pointer[op] : tables.input_pointer[op + 1]]]
+        if op in gradients or (op not in split and not behind.isdisjoint(map(int, sources))):
+            behind.add(op)
+    for op in map(int, reversed(tables.topological)):
+        group = tables.group[op]
+        alone = tables.group_pointer[group + 1] - tables.group_pointer[group] == 1
+        if op not in behind or not alone or base.prepared.group_resident[group]:
+            continue
+        outputs = range(tables.output_pointer[op], tables.output_pointer[op + 1])
+        readers = [r for o in outputs for r in tables.reader[tables.reader_pointer[o] : tables.reader_pointer[o + 1]]]
+        places = {int(placement[r]) for r in readers}
+        if len(places) == 1:
+            placement[op] = places.pop()

@@ -7,6 +7,7 @@ import json
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
+from stepd.core.cost.observation import InParts
 from stepd.daemon.errors import BadRequestError
 from stepd.v1 import runtime_pb2, strategy_pb2
 
@@ -175,21 +176,22 @@ def placement_of(strategy: strategy_pb2.Strategy) -> dict[str, str]:
     return {op: strategy.devices[k] for op, k in zip(strategy.op, strategy.device, strict=True)}
 
 
-def shares_of(strategy: strategy_pb2.Strategy, offers: Sequence[runtime_pb2.SplitChoice]) -> dict[str, dict[str, float]]:
-    """Of every op that a strategy splits, the share that runs on each device; "" is the op's own device."""
-    shares: dict[str, dict[str, float]] = {}
-    splits: list[tuple[str, int, list[str], list[float]]] = []
-    splits += [(s.op, s.parts, list(s.device), list(s.weight)) for s in strategy.splits]
+def in_parts(strategy: strategy_pb2.Strategy, offers: Sequence[runtime_pb2.SplitChoice]) -> dict[str, InParts]:
+    """Every op that a strategy splits, and how."""
+    found: dict[str, InParts] = {}
+    splits: list[tuple[str, str, int, list[str], list[float]]] = []
     if strategy.replicate:
         everywhere = list(strategy.devices)
-        splits += [(offer.op, len(everywhere), everywhere, []) for offer in offers if offer.axis == "batch"]
-    for op, parts, devices, weights in splits:
+        splits += [(offer.op, offer.axis, len(everywhere), everywhere, []) for offer in offers if offer.axis == "batch"]
+    splits += [(s.op, s.axis, s.parts, list(s.device), list(s.weight)) for s in strategy.splits]  # these win, as in the hook
+    for op, axis, parts, devices, weights in splits:
         total = sum(weights) or parts
-        own = shares.setdefault(op, {})
+        own: dict[str, float] = {}
         for k in range(parts):
             device = devices[k] if devices else ""
             own[device] = own.get(device, 0.0) + (weights[k] if weights else 1.0) / total
-    return shares
+        found[op] = InParts(axis, own)
+    return found
 
 
 def priority_of(strategy: strategy_pb2.Strategy) -> dict[str, int]:
