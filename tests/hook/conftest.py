@@ -14,7 +14,7 @@ import grpc
 import pytest
 
 from stepd.hook.model import GraphDescription, LiveStrategy, SessionDevice, SwitchOutcome, Way
-from stepd.hook.ports import ObserverPort, RunRecord, StepKind
+from stepd.hook.ports import Notes, ObserverPort, RunRecord, StepKind
 from stepd.v1 import profile_pb2, runtime_pb2, runtime_pb2_grpc
 
 TRAIN = StepKind("train", ("x:0",), ("loss:0",), ("train_op",))
@@ -36,6 +36,9 @@ class FakeEngine:
         self._due: list[tuple[str, Callable[[SwitchOutcome], None], bool]] = []
         self._ran: set[tuple[str, str]] = set()
         self._now = 0.0
+        self._notes: dict[str, Notes | None] = {}
+        self._last = ("", "")  # kind and strategy of the last run that the observer heard of
+        self.noted = 0
         self.asked = threading.Event()
 
     def devices(self) -> tuple[SessionDevice, ...]:
@@ -84,10 +87,17 @@ class FakeEngine:
         )
 
     def run(self, seconds: float, kind: StepKind = TRAIN) -> None:
-        """One step as the observer sees it."""
+        """One step as the observer sees it: noted where that will do, as the real engine does it."""
         assert self.observer is not None
+        notes = self._notes.get(kind.id)
+        if notes is not None and notes.open and not self._due and (kind.id, self.strategy_id) == self._last:
+            self._now += seconds
+            self.noted += 1
+            notes.ended.append((kind, self._now - seconds, seconds, threading.get_ident()))
+            return
         traced = self.observer.wants_trace(self, kind)
-        self.observer.run_finished(self, self.record(seconds, kind, traced=traced))
+        self._notes[kind.id] = self.observer.run_finished(self, self.record(seconds, kind, traced=traced))
+        self._last = (kind.id, self.strategy_id)
 
 
 class FakeDaemon(runtime_pb2_grpc.RuntimeServicer):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from random import Random
 
 import pytest
 
@@ -99,3 +100,29 @@ def test_time_on_threads_of_queue_runners_does_not_count() -> None:
     assert clock.main_kind() is clock.kinds["train"]
     assert clock.shares() == {"train": 1.0, "eval": 0.0}
     assert clock.kinds["eval"].runs == 5
+
+
+def test_what_is_noted_counts_as_what_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Steps of two kinds on two threads, some of them noted: all figures are as if the clock had heard of each at once."""
+    random = Random(3)
+    told, noted = SessionClock(), SessionClock()
+    now, here = 0.0, threading.get_ident()
+    for k in range(300):
+        kind, seconds, thread = random.choice([TRAIN, EVAL]), random.uniform(0.01, 0.1), here if k % 7 else here + 1
+        now += random.uniform(0.0, 0.01)
+        strategy = "a" if 100 <= k < 200 else ""
+        run = record(seconds, kind, strategy, now)
+        with monkeypatch.context() as patched:
+            patched.setattr(threading, "get_ident", lambda thread=thread: thread)
+            told.add(run)
+            clock = noted._kinds.get(kind.id)  # without a look at what was noted
+            if clock is not None and clock.warm and clock.strategy_id == strategy and k % 5:
+                clock.notes.ended.append((kind, now, seconds, thread))
+            else:
+                noted.add(run)
+        now += seconds
+    assert noted.shares() == pytest.approx(told.shares()) and noted.mean_gap() == pytest.approx(told.mean_gap())
+    for name, clock in noted.kinds.items():
+        other = told.kinds[name]
+        assert (clock.runs, list(clock.recent)) == (other.runs, list(other.recent))
+        assert clock.take_unreported() == other.take_unreported()

@@ -1,7 +1,7 @@
 """The step clock: how long the steps of each kind take on each strategy. It tells kinds apart by fetches, feeds and targets.
 
-`KindClock.add` runs on the program's thread after every step: it appends to deques, which need no lock, and allocates nothing
-beyond them. Everything else is for the observer's own thread. It knows no statistics and no daemon.
+Plain steps are noted by the engine (`ports.Notes`) and counted here when somebody looks; of all others the clock hears at once, on
+the program's thread. It knows no statistics and no daemon.
 """
 
 from __future__ import annotations
@@ -9,8 +9,11 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Iterator
+from typing import TypeVar
 
-from stepd.hook.ports import RunRecord, StepKind
+from stepd.hook.ports import Notes, RunRecord, StepKind
+
+T = TypeVar("T")
 
 RECENT_STEPS = 128
 UNREPORTED_STEPS = 4096
@@ -24,6 +27,7 @@ class KindClock:
     `unreported`: those that the daemon has not been told, as (strategy, seconds).
     `traces_wanted`: how many more steps of this kind should be traced.
     `busy_seconds`, `driven`: time on the thread that drives the session, and whether it ever ran there.
+    `notes`: where plain steps may be noted, once the clock is warm.
     """
 
     __slots__ = (
@@ -31,6 +35,7 @@ class KindClock:
         "busy_seconds",
         "driven",
         "kind",
+        "notes",
         "recent",
         "runs",
         "strategy_id",
@@ -38,8 +43,9 @@ class KindClock:
         "unreported",
     )
 
-    def __init__(self, kind: StepKind) -> None:
+    def __init__(self, kind: StepKind, notes: Notes) -> None:
         self.kind = kind
+        self.notes = notes
         self.strategy_id = ""
         self.runs = 0
         self.busy_seconds = 0.0
@@ -51,11 +57,7 @@ class KindClock:
 
     def add(self, record: RunRecord, driving: bool = True) -> bool:
         """Note a finished run; True when it counts as a plain step of its strategy (and was appended to `recent`)."""
-        self.runs += 1
-        seconds = record.seconds
-        if driving:
-            self.driven = True
-            self.busy_seconds += seconds
+        self._count(record.seconds, driving)
         if record.strategy_id != self.strategy_id:
             self.strategy_id = record.strategy_id
             self.recent = deque(maxlen=RECENT_STEPS)
@@ -65,9 +67,23 @@ class KindClock:
         if self._warm_up:
             self._warm_up -= 1
             return False
-        self.recent.append(seconds)
-        self.unreported.append((record.strategy_id, seconds))
+        self._append(record.seconds)
         return True
+
+    def noted(self, seconds: float, driving: bool) -> None:
+        """Count a plain step that was noted, on the strategy of the one before it."""
+        self._count(seconds, driving)
+        self._append(seconds)
+
+    def _count(self, seconds: float, driving: bool) -> None:
+        self.runs += 1
+        if driving:
+            self.driven = True
+            self.busy_seconds += seconds
+
+    def _append(self, seconds: float) -> None:
+        self.recent.append(seconds)
+        self.unreported.append((self.strategy_id, seconds))
 
     @property
     def warm(self) -> bool:
@@ -89,14 +105,26 @@ class SessionClock:
     which are blocked most of the time) says nothing about what a step costs.
     """
 
-    __slots__ = ("_driver", "_last_end", "gap_seconds", "gaps", "kinds")
+    __slots__ = ("_driver", "_ended", "_gap_seconds", "_gaps", "_kinds", "_last_end", "_lock")
 
     def __init__(self) -> None:
-        self.kinds: dict[str, KindClock] = {}
-        self.gap_seconds = 0.0
-        self.gaps = 0
+        self._kinds: dict[str, KindClock] = {}
+        self._ended: deque[tuple[StepKind, float, float, int]] = deque()
+        # Several threads may end runs, and count those that were noted. A signal handler of the program may run a step meanwhile.
+        self._lock = threading.RLock()
+        self._gap_seconds = 0.0
+        self._gaps = 0
         self._last_end = 0.0
         self._driver = 0
+
+    @property
+    def kinds(self) -> dict[str, KindClock]:
+        """All kinds by id, with all that was noted so far."""
+        if self._ended:
+            with self._lock:
+                for kind, start, seconds, thread in _drain(self._ended):
+                    self._kinds[kind.id].noted(seconds, self._drives(start, seconds, thread))
+        return self._kinds
 
     def driving(self) -> bool:
         """Is the calling thread the one that drives the session?"""
@@ -104,19 +132,23 @@ class SessionClock:
 
     def add(self, record: RunRecord) -> tuple[KindClock, bool]:
         """Note a finished run; the clock of its kind, and whether it counts as a plain step."""
-        clock = self.kinds.get(record.kind.id)
-        if clock is None:
-            clock = self.kinds.setdefault(record.kind.id, KindClock(record.kind))
-        ident = threading.get_ident()
-        if ident != self._driver and (not self._driver or ident == threading.main_thread().ident):
-            self._driver, self._last_end = ident, 0.0
-        driving = ident == self._driver
-        if driving:
-            if self._last_end > 0.0:
-                self.gap_seconds += max(0.0, record.start - self._last_end)
-                self.gaps += 1
-            self._last_end = record.start + record.seconds
-        return clock, clock.add(record, driving)
+        with self._lock:
+            clock = self.kinds.get(record.kind.id)
+            if clock is None:
+                clock = self._kinds.setdefault(record.kind.id, KindClock(record.kind, Notes(self._ended)))
+            return clock, clock.add(record, self._drives(record.start, record.seconds, threading.get_ident()))
+
+    def _drives(self, start: float, seconds: float, thread: int) -> bool:
+        """Whether a run was on the driving thread; the gap before it."""
+        if thread != self._driver and (not self._driver or thread == threading.main_thread().ident):
+            self._driver, self._last_end = thread, 0.0
+        if thread != self._driver:
+            return False
+        if self._last_end > 0.0:
+            self._gap_seconds += max(0.0, start - self._last_end)
+            self._gaps += 1
+        self._last_end = start + seconds
+        return True
 
     def forget_half(self) -> None:
         """Halve what is known about time spent, so that a phase of the program that is over fades from `main_kind` and `shares`.
@@ -139,10 +171,10 @@ class SessionClock:
 
     def mean_gap(self) -> float:
         """Mean seconds between the end of a run and the start of the next."""
-        return self.gap_seconds / self.gaps if self.gaps else 0.0
+        return self._gap_seconds / self._gaps if self.kinds and self._gaps else 0.0
 
 
-def _drain(queue: deque[tuple[str, float]]) -> Iterator[tuple[str, float]]:
+def _drain(queue: deque[T]) -> Iterator[T]:
     while True:
         try:
             yield queue.popleft()

@@ -284,6 +284,10 @@ class Director:
     def _answer(self, then: Callable[[SwitchOutcome], None]) -> Callable[[SwitchOutcome], None]:
         return lambda outcome: self._post(lambda: then(outcome))
 
+    def follows(self, clock: KindClock) -> bool:
+        """Is a trial judged by steps of this kind? (Any thread.)"""
+        return self._trial is not None and clock.kind.id == self._trial.main
+
     def watches(self, clock: KindClock) -> bool:
         """Is a step of this kind worth waking the observer for? (The program's thread; a guess is enough.)"""
         trial = self._trial

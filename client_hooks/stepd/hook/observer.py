@@ -1,6 +1,6 @@
 """The observer half of the hook (ObserverPort): ties clock, sampling, guard and channel together for all sessions of a process.
 
-The engine calls `wants_trace` and `run_finished` around every step on the program's thread: they touch deques and flags only. The
+The engine calls `wants_trace` and `run_finished` around steps on the program's thread: they touch deques and flags only. The
 observer's own thread (background.py) looks about once a second, or when woken by a step that a trial waits for. It decides without
 the daemon and tells it when there is one. It knows nothing of graphs beyond op names.
 """
@@ -21,7 +21,7 @@ from stepd.hook.compat import Compatibility
 from stepd.hook.env import Settings
 from stepd.hook.log import logger
 from stepd.hook.model import SwitchOutcome
-from stepd.hook.ports import EnginePort, RunRecord, StepKind
+from stepd.hook.ports import EnginePort, Notes, RunRecord, StepKind
 from stepd.hook.report import Report
 from stepd.hook.sampling import Budget
 from stepd.hook.trial import Outcome, TrialVerdict
@@ -81,11 +81,11 @@ class Observer:
         self._tracing = engine
         return True
 
-    def run_finished(self, engine: EnginePort, record: RunRecord) -> None:
+    def run_finished(self, engine: EnginePort, record: RunRecord) -> Notes | None:
         watch = self._watches.get(engine)
         if watch is None:
             if self._background.stopped:
-                return
+                return None
             watch = self._watch(engine)
         clock, plain = watch.clock.add(record)
         if self._tracing is engine and watch.clock.driving():
@@ -95,6 +95,8 @@ class Observer:
             self._traced(watch, record)
         elif plain and watch.director.watches(clock):
             self._background.wake()
+        watch.ease(clock)
+        return clock.notes
 
     def strategy_failed(self, engine: EnginePort, strategy_id: str, error: str) -> None:
         watch = self._watch(engine)

@@ -6,6 +6,7 @@ and decides; it knows nothing of graphs beyond op names. Either can be tested wi
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable
 from typing import NamedTuple, Protocol
 
@@ -42,6 +43,24 @@ class RunRecord(NamedTuple):
     first_on_strategy: bool
     error: str
     batch: tuple[int, ...]
+
+
+# Runs that may be noted and not read yet: seconds of the shortest steps.
+MOST_NOTES = 10_000
+
+
+class Notes:
+    """Where the plain runs of one step kind are noted while nobody needs to know more of them than when they were.
+
+    While `open`, and while `ended` holds less than MOST_NOTES, an engine may put (kind, start, seconds, thread) there instead of
+    calling `run_finished`, for a run as plain as the kind's last one: on the same strategy, not traced, without error or switch.
+    """
+
+    __slots__ = ("ended", "open")
+
+    def __init__(self, ended: deque[tuple[StepKind, float, float, int]]) -> None:
+        self.ended = ended
+        self.open = False
 
 
 class EnginePort(Protocol):
@@ -83,7 +102,8 @@ class ObserverPort(Protocol):
     def wants_trace(self, engine: EnginePort, kind: StepKind) -> bool:
         """Should this run be traced? Never asked when the user passes options or run_metadata of their own."""
 
-    def run_finished(self, engine: EnginePort, record: RunRecord) -> None: ...
+    def run_finished(self, engine: EnginePort, record: RunRecord) -> Notes | None:
+        """A run has ended; where further plain ones of its kind may be noted instead, if anywhere."""
 
     def strategy_failed(self, engine: EnginePort, strategy_id: str, error: str) -> None:
         """A run on a strategy raised, was undone and (where safe) run again on the program's own placement."""

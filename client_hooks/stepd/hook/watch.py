@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from stepd.hook import convert
-from stepd.hook.clock import SessionClock
+from stepd.hook.clock import KindClock, SessionClock
 from stepd.hook.director import Director, Listener
 from stepd.hook.env import Settings
 from stepd.hook.log import logger
@@ -119,6 +119,12 @@ class SessionWatch:
         except Exception as error:  # fail open: a fault of the director stops trials in this session, not the program
             logger.exception("no more trials in session %s: %s", self.id, error)
             self.director.close()
+        for clock in list(self.clock.kinds.values()):
+            self.ease(clock)
+
+    def ease(self, clock: KindClock) -> None:
+        """Let the engine note plain steps of a kind while neither a trace nor a trial waits for one."""
+        clock.notes.open = clock.warm and not self.sampler.wants(clock) and not self.director.follows(clock)
 
     def _told_kinds(self) -> list[StepKind]:
         return [clock.kind for clock in list(self.clock.kinds.values()) if clock.runs >= SETTLE_RUNS]

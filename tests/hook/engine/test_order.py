@@ -127,7 +127,7 @@ def test_a_rollback_takes_the_order_back(hooked: Any, two_places: Any, replies: 
         (engine,) = listener.engines
         there, back = replies(), replies()
         engine.request_switch(backwards(engine, order=Order.AUTO), Way.AUTO, there)
-        while not engine.told.awaits_run and not there.came():
+        while engine.told.awaited is None and not there.came():
             there.pause()
         got += train(session, x, loss, step, range(STEPS, 2 * STEPS))
         outcome = there.wait()

@@ -40,6 +40,14 @@ class Gate(Generic[K]):
                 self._changed.notify_all()
         return waited
 
+    def slip_in(self, kind: K) -> bool:
+        """`enter`, where nobody holds runs back or waits for one to begin; False: nothing was done."""
+        with self._lock:
+            if self._holding is not None or self._awaited is not None:
+                return False
+            self._in_flight[kind] = self._in_flight.get(kind, 0) + 1
+        return True
+
     def await_begin(self, concerns: Callable[[K], bool], seconds: float) -> bool:
         """Wait until a run begins for which `concerns(kind)`; False when none did within `seconds`. One thread waits at a time."""
         with self._changed:

@@ -217,14 +217,14 @@ def session_run(raw: Any, options: Any, feeds: Any, fetches: Any, targets: Any, 
     if engine is None:
         return capi.run_session(raw, options, feeds, fetches, targets, metadata)
     try:
-        return engine.run(options, feeds, fetches, targets, metadata)
+        return engine.runs.run(options, feeds, fetches, targets, metadata)
     except BaseException as e:
         undone = engine.routing.undo(e)
         if undone is None or not undone.again:
             _own_error(engine, e)
             raise
     try:
-        result = engine.run(options, feeds, fetches, targets, metadata)
+        result = engine.runs.run(options, feeds, fetches, targets, metadata)
     except BaseException as e:
         engine.routing.acquit(undone, e)
         _own_error(engine, e)

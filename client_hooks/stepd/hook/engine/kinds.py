@@ -12,7 +12,7 @@ from stepd.hook.engine import capi
 from stepd.hook.engine.ahead import Built
 from stepd.hook.engine.draws import History
 from stepd.hook.engine.graphview import split_input
-from stepd.hook.ports import StepKind
+from stepd.hook.ports import Notes, StepKind
 
 
 class Route(NamedTuple):
@@ -39,7 +39,7 @@ class Kind:
     """
 
     __slots__ = (
-        "_guessed", "epoch", "feeds", "fetches", "first_seconds", "in_parts", "least", "ran_on", "route",
+        "_guessed", "epoch", "feeds", "fetches", "first_seconds", "in_parts", "least", "notes", "ran_on", "route",
         "runs", "seconds", "step", "sums_shown", "targets", "waited",
     )  # fmt: skip
 
@@ -50,6 +50,7 @@ class Kind:
         self.epoch = -1
         self.ran_on: str | None = None
         self.runs = 0
+        self.notes: Notes | None = None  # where its plain runs may be noted
         # Is it fed bit by bit, or otherwise than its feeds say? Then no op may wait for anything but its inputs.
         self.in_parts = False
         self.sums_shown = False  # is there nothing more to ask of how its plain runs add up?

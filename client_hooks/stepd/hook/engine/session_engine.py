@@ -8,36 +8,34 @@ from __future__ import annotations
 import functools
 import itertools
 import threading
-import time
 import weakref
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, TypeVar
 
-from stepd.hook.engine import capi, chaos_switches, names, requests, session_config
+from stepd.hook.engine import capi, requests, session_config
 from stepd.hook.engine.ahead import Ahead
 from stepd.hook.engine.calm import await_long_step
 from stepd.hook.engine.chaos import ChaosMonkey
 from stepd.hook.engine.describe import describe
-from stepd.hook.engine.draining import Delivery
 from stepd.hook.engine.gate import Gate
-from stepd.hook.engine.kinds import Kind, Kinds, Route
+from stepd.hook.engine.kinds import Kind, Kinds
 from stepd.hook.engine.mirror import Mirror
 from stepd.hook.engine.placements import Placements
 from stepd.hook.engine.queues import Ops
 from stepd.hook.engine.routing import Routing
+from stepd.hook.engine.runs import Runs
 from stepd.hook.engine.settings import EngineSettings
 from stepd.hook.engine.special_runs import Callables, PartialRuns
 from stepd.hook.engine.state import inventory
 from stepd.hook.engine.switcher import Switcher, SwitchRefusedError
 from stepd.hook.engine.terms import Known
-from stepd.hook.engine.told import Told, Traced
+from stepd.hook.engine.told import Told
 from stepd.hook.engine.worker import worker
 from stepd.hook.model import GraphDescription, LiveStrategy, SessionDevice, SwitchOutcome, Way
 from stepd.hook.ports import ObserverPort
 
 _numbers = itertools.count(1)
-_clock = time.perf_counter
 T = TypeVar("T")
 # Raw sessions of one session that its local workers keep beside the one in use.
 _MOST_LEFT_BEHIND = 8
@@ -67,6 +65,7 @@ class SessionEngine:
         self.native = "the session was not made for it"  # why it does not run on the native executor; "": it does
         self.kinds = Kinds()
         self.gate: Gate[Kind] = Gate()
+        self.runs = Runs(self)
         self.callables = Callables(self)
         self.partial_runs = PartialRuns(self)
         self.routing = Routing(self)
@@ -122,72 +121,6 @@ class SessionEngine:
             with self.mirror.user_graph._c_graph.get() as graph:
                 capi.try_session(graph)
             raise self._unsent
-
-    def run(self, options: Any, feeds: Any, fetches: list[Any], targets: list[Any], metadata: Any) -> Any:
-        """In place of `TF_SessionRun_wrapper`."""
-        key = (tuple(fetches), tuple(targets), tuple(feeds))
-        kind = self.kinds.by_handles.get(key) or self.kinds.make(key)
-        traced = None
-        if options is not None:
-            self.routing.mind_debugger(options)
-        if options is None and metadata is None:
-            traced = self.told.wants(kind)
-            if traced is not None:
-                options, metadata = traced.options, traced.metadata
-        call = functools.partial(self._run_on, options, feeds, fetches, targets, metadata)
-        try:
-            return self.guarded(kind, call, metadata, traced, feeds, options)
-        finally:
-            if traced is not None:
-                traced.free()
-
-    def _run_on(self, options: Any, feeds: Any, fetches: Any, targets: Any, metadata: Any, route: Route | None) -> Any:
-        if route is None:
-            return capi.run_session(self.raw, options, feeds, fetches, targets, metadata)
-        mapped = {route.feeds[t]: value for t, value in feeds.items()}
-        if route.built is not None and options is None and metadata is None:
-            values = route.built.run(self.raw, mapped)
-            if values is not None:
-                return values
-        values = capi.run_session(self.raw, options, mapped, route.fetches, route.targets, metadata)
-        if route.built is not None:
-            route.built.retire()
-        return values
-
-    def guarded(
-        self,
-        kind: Kind,
-        call: Callable[[Route | None], Any],
-        metadata: Any = None,
-        traced: Traced | None = None,
-        feeds: Any = None,
-        options: Any = None,
-    ) -> Any:
-        """Run `call` with the kind's route, as one run in flight that the observer hears of."""
-        switched = self.chaos is not None and chaos_switches.switch(self, self.chaos, kind)
-        begin = _clock()
-        held = self.gate.held
-        route = self.routing.enter(kind)
-        strategy, error = self.strategy_id, ""
-        self.ran = True
-        try:
-            result = call(route)
-        except BaseException as e:
-            error = type(e).__name__
-            self.kinds.uncertain.add(kind.step)
-            if route is not None or self.cluster is not None:
-                names.repair_error(e, self.routing.user_names(), self.cluster)
-            raise
-        finally:
-            kind.ran(_clock() - begin, self.gate.held - held)  # counted while it is in flight: restarts go by the count
-            owed = self.gate.leave(kind, not error)
-            if metadata is not None and (route is not None or traced is not None):
-                self.told.use_metadata(kind, metadata, traced, error)
-            if self.told.observer is not None:
-                self.told.ran(kind, strategy, begin, switched, error, traced, feeds)
-        if isinstance(owed, Delivery):
-            owed.deliver(options, begin)
-        return result
 
     def close(self) -> None:
         """The session is closing: nothing of the engine may touch it afterwards."""

@@ -50,7 +50,7 @@ class Callables:
     def run(self, handle: Any, values: Any, metadata: Any) -> Any:
         """In place of TF_SessionRunCallable."""
         known = self._by_handle[handle]
-        return self._engine.guarded(known.kind, functools.partial(self.call, known, values, metadata))
+        return self._engine.runs.guarded(known.kind, functools.partial(self.call, known, values, metadata))
 
     def call(self, known: _Callable, values: Any, metadata: Any, route: Route | None) -> Any:
         raw = self._engine.raw

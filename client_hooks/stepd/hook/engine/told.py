@@ -47,7 +47,7 @@ class Told:
 
     def __init__(self, engine: SessionEngine, observer: ObserverPort | None) -> None:
         self._engine = engine
-        self._verification: requests.Verification | None = None
+        self.awaited: requests.Verification | None = None  # of a switch that waits for its first run
         self.observer = observer
 
     def tell(self, event: str, *details: Any) -> None:
@@ -73,29 +73,26 @@ class Told:
         )
         try:
             if self.observer is not None:
-                self.observer.run_finished(self._engine, record)
+                kind.notes = self.observer.run_finished(self._engine, record)
         except Exception as e:  # as above
             self._disable(e)
 
     def _disable(self, error: Exception) -> None:
         self.observer = None
+        for kind in self._engine.kinds.all():
+            kind.notes = None
         log.error("session %s is no longer watched: the observer raised %r", self._engine.session_id, error, exc_info=error)
-
-    @property
-    def awaits_run(self) -> bool:
-        """Is there a switch that waits for its first run?"""
-        return self._verification is not None
 
     def verify_next_run(self, verification: requests.Verification | None) -> None:
         """One that never got its run reports without."""
-        unseen, self._verification = self._verification, verification
+        unseen, self.awaited = self.awaited, verification
         if unseen is not None:
             worker.submit(functools.partial(unseen.finish, None))
 
     def wants(self, kind: Kind) -> Traced | None:
         """What to ask of a run for which the program asks nothing."""
-        if self._verification is not None:
-            verification, self._verification = self._verification, None
+        if self.awaited is not None:
+            verification, self.awaited = self.awaited, None
             if not self._shows_graphs():
                 verification.finish(None)
                 return None

@@ -1,0 +1,148 @@
+"""How the program's runs are made: through the gate, on the route of what is in force, traced where somebody asks, told to the
+observer.
+
+A run of which nobody wants to know more than when it was is made the short way (`_noted`): on a step of microseconds all else would
+be felt. It must not know how copies are made or when one switches.
+"""
+
+from __future__ import annotations
+
+import functools
+import threading
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from stepd.hook.engine import capi, chaos_switches, names
+from stepd.hook.engine.draining import Delivery
+from stepd.hook.engine.kinds import Kind, Route
+from stepd.hook.engine.told import Traced
+from stepd.hook.ports import MOST_NOTES, Notes
+
+if TYPE_CHECKING:
+    from stepd.hook.engine.session_engine import SessionEngine
+
+_clock = time.perf_counter
+_thread = threading.get_ident
+
+
+class Runs:
+    """Runs of one session, on the program's threads."""
+
+    def __init__(self, engine: SessionEngine) -> None:
+        self._engine = engine
+
+    def run(self, options: Any, feeds: Any, fetches: list[Any], targets: list[Any], metadata: Any) -> Any:
+        """In place of `TF_SessionRun_wrapper`."""
+        engine = self._engine
+        key = (tuple(fetches), tuple(targets), tuple(feeds))
+        kind = engine.kinds.by_handles.get(key) or engine.kinds.make(key)
+        traced = None
+        if options is not None:
+            engine.routing.mind_debugger(options)
+        if options is None and metadata is None:
+            if (notes := kind.notes) is not None and notes.open and self._is_plain(kind, notes) and engine.gate.slip_in(kind):
+                return self._noted(kind, notes, feeds, fetches, targets)
+            traced = engine.told.wants(kind)
+            if traced is not None:
+                options, metadata = traced.options, traced.metadata
+        call = functools.partial(self._run_on, options, feeds, fetches, targets, metadata)
+        try:
+            return self.guarded(kind, call, metadata, traced, feeds, options)
+        finally:
+            if traced is not None:
+                traced.free()
+
+    def _is_plain(self, kind: Kind, notes: Notes) -> bool:
+        """Is there nothing new about a run of `kind`: no other strategy, no switch or trace to make, nothing to learn?"""
+        engine, strategy = self._engine, self._engine.strategy_id
+        return (
+            kind.ran_on == strategy
+            and kind.epoch == engine.routing.epoch
+            and (kind.sums_shown or strategy != "")
+            and engine.told.awaited is None
+            and engine.chaos is None
+            and len(notes.ended) < MOST_NOTES
+        )
+
+    def _noted(self, kind: Kind, notes: Notes, feeds: Any, fetches: Any, targets: Any) -> Any:
+        """A plain run of `kind`, which the gate has let in."""
+        engine, gate = self._engine, self._engine.gate
+        if kind.epoch != engine.routing.epoch:  # a switch came first (`Routing.enter`)
+            gate.leave(kind)
+            return self.guarded(kind, functools.partial(self._run_on, None, feeds, fetches, targets, None), None, None, feeds)
+        kind.waited = False
+        route, strategy, error = kind.route, engine.strategy_id, ""
+        begin, held = _clock(), gate.held
+        try:
+            result = self._run_on(None, feeds, fetches, targets, None, route)
+        except BaseException as e:
+            error = type(e).__name__
+            self._failed(kind, route, e)
+            raise
+        finally:
+            seconds = _clock() - begin
+            kind.ran(seconds, gate.held - held)
+            owed = gate.leave(kind, not error)
+            if error or strategy != engine.strategy_id:
+                if engine.told.observer is not None:
+                    engine.told.ran(kind, strategy, begin, False, error, None, feeds)
+            else:
+                notes.ended.append((kind.step, begin, seconds, _thread()))
+        if isinstance(owed, Delivery):
+            owed.deliver(None, begin)
+        return result
+
+    def _run_on(self, options: Any, feeds: Any, fetches: Any, targets: Any, metadata: Any, route: Route | None) -> Any:
+        raw = self._engine.raw
+        if route is None:
+            return capi.run_session(raw, options, feeds, fetches, targets, metadata)
+        mapped = {route.feeds[t]: value for t, value in feeds.items()}
+        if route.built is not None and options is None and metadata is None:
+            values = route.built.run(raw, mapped)
+            if values is not None:
+                return values
+        values = capi.run_session(raw, options, mapped, route.fetches, route.targets, metadata)
+        if route.built is not None:
+            route.built.retire()
+        return values
+
+    def guarded(
+        self,
+        kind: Kind,
+        call: Callable[[Route | None], Any],
+        metadata: Any = None,
+        traced: Traced | None = None,
+        feeds: Any = None,
+        options: Any = None,
+    ) -> Any:
+        """Run `call` with the kind's route, as one run in flight that the observer hears of."""
+        engine = self._engine
+        switched = engine.chaos is not None and chaos_switches.switch(engine, engine.chaos, kind)
+        begin = _clock()
+        held = engine.gate.held
+        route = engine.routing.enter(kind)
+        strategy, error = engine.strategy_id, ""
+        engine.ran = True
+        try:
+            result = call(route)
+        except BaseException as e:
+            error = type(e).__name__
+            self._failed(kind, route, e)
+            raise
+        finally:
+            kind.ran(_clock() - begin, engine.gate.held - held)  # counted while it is in flight: restarts go by the count
+            owed = engine.gate.leave(kind, not error)
+            if metadata is not None and (route is not None or traced is not None):
+                engine.told.use_metadata(kind, metadata, traced, error)
+            if engine.told.observer is not None:
+                engine.told.ran(kind, strategy, begin, switched, error, traced, feeds)
+        if isinstance(owed, Delivery):
+            owed.deliver(options, begin)
+        return result
+
+    def _failed(self, kind: Kind, route: Route | None, error: BaseException) -> None:
+        engine = self._engine
+        engine.kinds.uncertain.add(kind.step)
+        if route is not None or engine.cluster is not None:
+            names.repair_error(error, engine.routing.user_names(), engine.cluster)

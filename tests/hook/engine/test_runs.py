@@ -1,0 +1,96 @@
+"""Runs that are only noted: which they are, and what of a run an observer still hears of."""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+tf = pytest.importorskip("tensorflow.compat.v1")
+
+from stepd.hook.engine import requests  # noqa: E402
+from stepd.hook.engine.gate import Gate  # noqa: E402
+from stepd.hook.model import LiveStrategy  # noqa: E402
+from stepd.hook.ports import MOST_NOTES, Notes  # noqa: E402
+
+
+@pytest.fixture
+def noting(hooked: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> tuple[Any, Notes]:
+    """A listener that takes notes of all kinds in one place, and that place."""
+    listener, notes = hooked(), Notes(deque())
+    notes.open = True
+    heard = listener.run_finished
+
+    def run_finished(engine: Any, record: Any) -> Notes:
+        heard(engine, record)
+        return notes
+
+    monkeypatch.setattr(listener, "run_finished", run_finished)
+    return listener, notes
+
+
+def test_an_observer_hears_of_what_is_new_and_the_rest_is_noted(noting: tuple[Any, Notes], two_devices: Any) -> None:
+    listener, notes = noting
+    with tf.Graph().as_default(), tf.Session(config=two_devices) as session:
+        x = tf.placeholder(tf.float32, [None])
+        twice = tf.multiply(x, 2.0, name="twice")
+        row = tf.reshape(twice, [2])
+        engine = listener.engines[0]
+
+        def run(*runs: Any) -> tuple[int, int]:
+            """How many of these runs were told, and how many noted."""
+            told, noted = len(listener.records), len(notes.ended)
+            for one in runs:
+                one()
+            return len(listener.records) - told, len(notes.ended) - noted
+
+        def plain() -> None:
+            assert session.run(row, {x: [1.0, 2.0]}).tolist() == [2.0, 4.0]
+
+        def broken() -> None:
+            with pytest.raises(tf.errors.InvalidArgumentError, match="reshape"):
+                session.run(row, {x: [1.0]})
+
+        def traced() -> None:
+            session.run(row, {x: [1.0, 2.0]}, tf.RunOptions(), tf.RunMetadata())
+
+        plain()  # builds executors, and shows how it adds up
+        plain()
+        assert run(plain, plain, plain) == (0, 3)
+        assert run(broken) == (1, 0) and listener.records[-1].error == "InvalidArgumentError"
+        assert run(traced) == (1, 0)
+        kinds = engine.kinds.all()[-1:]
+        for strategy in (LiveStrategy("moved", {"twice": engine.devices()[1].name}), None):
+            with engine.lock:
+                assert requests.switch_now(engine, engine.switcher(), strategy, kinds).ok
+            assert run(plain, plain, plain) == (1, 2)
+            assert listener.records[-1].first_on_strategy
+            assert (listener.records[-1].strategy_id == "moved") == (strategy is not None)
+        listener.trace = True
+        notes.open = False
+        assert run(plain) == (1, 0) and listener.records[-1].traced
+        listener.trace, notes.open = False, True
+        notes.ended.extend([notes.ended[-1]] * (MOST_NOTES - len(notes.ended)))
+        assert run(plain) == (1, 0)
+        assert kinds[0].runs == engine.kinds.history().runs[kinds[0].step] == 15
+        assert {thread for *_, thread in notes.ended} == {threading.get_ident()}
+        assert engine.gate.counts() == {}
+
+
+def test_no_run_slips_in_where_runs_are_held_back_or_awaited() -> None:
+    gate: Gate[str] = Gate()
+    assert gate.slip_in("a") and gate.counts() == {"a": 1}
+    gate.leave("a")
+    with gate.hold(lambda kind: kind == "b", 1.0):
+        assert not gate.slip_in("a") and gate.counts() == {}
+    came = []
+    waiter = threading.Thread(target=lambda: came.append(gate.await_begin(lambda kind: True, 30.0)))
+    waiter.start()
+    while gate.slip_in("a"):  # until the other thread waits
+        gate.leave("a")
+    gate.enter("a")
+    waiter.join()
+    assert came == [True] and gate.counts() == {"a": 1}
