@@ -290,10 +290,9 @@ class Director:
 
     def watches(self, clock: KindClock) -> bool:
         """Is a step of this kind worth waking the observer for? (The program's thread; a guess is enough.)"""
-        trial = self._trial
+        trial, steps = self._trial, len(clock.recent)
         if trial is None or clock.kind.id != trial.main:
             return False
-        steps = len(clock.recent)
         return steps >= trial.next_look if self.phase is Phase.VERIFYING else steps >= COMPARISON_STEPS
 
 

@@ -1,8 +1,8 @@
 """The observer half of the hook (ObserverPort): ties clock, sampling, guard and channel together for all sessions of a process.
 
-The engine calls `wants_trace` and `run_finished` around steps on the program's thread: they touch deques and flags only. The
-observer's own thread (background.py) looks about once a second, or when woken by a step that a trial waits for. It decides without
-the daemon and tells it when there is one. It knows nothing of graphs beyond op names.
+The engine calls `wants_trace` and `run_finished` around steps that are not only noted, on the program's thread. The observer's own
+thread (background.py) looks about once a second, or when woken by a step that a trial waits for. It decides without the daemon and
+tells it when there is one. It knows nothing of graphs beyond op names.
 """
 
 from __future__ import annotations
@@ -82,11 +82,9 @@ class Observer:
         return True
 
     def run_finished(self, engine: EnginePort, record: RunRecord) -> Notes | None:
-        watch = self._watches.get(engine)
-        if watch is None:
-            if self._background.stopped:
-                return None
-            watch = self._watch(engine)
+        if engine not in self._watches and self._background.stopped:
+            return None
+        watch = self._watch(engine)
         clock, plain = watch.clock.add(record)
         if self._tracing is engine and watch.clock.driving():
             self._tracing = None
