@@ -46,7 +46,7 @@ def program_hooks(record):
         # and now after it.
         tf.train.SummarySaverHook(save_steps=1, output_dir="hooks", summary_op=tf.summary.merge_all()),
         tf.train.StepCounterHook(every_n_steps=5, output_dir="hooks"),
-        tf.train.ProfilerHook(save_steps=6, output_dir="profile"),
+        tf.train.ProfilerHook(save_steps=1, output_dir="profile"),
         tf.train.FinalOpsHook({"final": w * 2.0}),
         tf.train.FeedFnHook(dict),
         tf.train.GlobalStepWaiterHook(0),

@@ -79,9 +79,9 @@ def program_chained(record):
     p = tf.placeholder(tf.bool, [], name="p")
     size = tf.random_uniform([], 1, 5, tf.int32, seed=1)
     values = tf.random_normal([size], seed=2)
-    looped = tf.while_loop(lambda i, _: i < 3, lambda i, t: (i + 1, t + tf.random_normal([], seed=3)), [0, tf.reduce_sum(values)])[
-        1
-    ]
+    # One iteration after the other: else the draws have no order.
+    body = lambda i, t: (i + 1, t + tf.random_normal([], seed=3))  # noqa: E731
+    looped = tf.while_loop(lambda i, _: i < 3, body, [0, tf.reduce_sum(values)], parallel_iterations=1)[1]
     chosen = tf.cond(p, lambda: looped + tf.random_uniform([], seed=4), lambda: looped)
     with tf.Session() as sess:
         for k in range(15):

@@ -79,3 +79,12 @@ def test_what_a_constant_is_pushed_into_stays_together_with_all_that_it_is_given
     assert any({"a", "b", "product", "scaled"} <= group for group in together)
     assert any({"c", "inner", "sine", "outer", "rest"} <= group for group in together)
     assert not any({"another_reader", "d", "e"} & group for group in together)
+
+
+def test_what_an_error_names_lies_where_the_error_arises() -> None:
+    with tf.Graph().as_default() as graph:
+        handed = tf.identity(tf.sin(tf.placeholder(tf.float32, [None]), name="named"), name="handed")
+        tf.sin(tf.ensure_shape(handed, [2], name="refuses"), name="behind")
+        view = GraphView.parse(graph.as_graph_def().SerializeToString(), lambda name: name)
+    groups = [set(group) for group in classify(view).groups]
+    assert [group for group in groups if "refuses" in group] == [{"named", "handed", "refuses"}]

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from stepd.hook.engine import capi, intercept
+from stepd.hook.engine import capi, intercept, restarts
 from stepd.hook.engine.registry import Registry
 from stepd.hook.engine.settings import Chaos
 
@@ -26,6 +26,18 @@ def test_what_lies_where_a_replaced_session_lay_is_deleted_and_made_again() -> N
     assert registry.fresh(lambda: next(makes), deleted.append) == 7
     assert deleted == [1, 2, 1]
     assert registry.get(1) is engine and registry.get(2) is engine and registry.get(7) is None
+
+
+def test_a_restart_goes_on_where_its_own_sessions_lay_but_not_where_anothers_did() -> None:
+    registry, one, other = Registry[Any](), Named(), Named()
+    for engine, first in ((one, 1), (other, 11)):
+        registry.answers(engine, first)
+        registry.replaced(first, first + 1)
+    makes, deleted = iter([11, 12, 1]), list[int]()
+    assert registry.fresh(lambda: next(makes), deleted.append, one) == 1
+    assert deleted == [11, 12]
+    registry.replaced(2, 1)
+    assert registry.get(1) is one and registry.get(11) is other
 
 
 def test_an_engine_that_goes_takes_all_its_sessions_and_nobody_elses() -> None:
@@ -69,3 +81,28 @@ def test_a_plain_session_is_not_taken_for_one_that_a_restart_replaced(
         with tf.Session() as plain:
             assert plain.run(two) == 2.0
     assert len(made) == 2 and engine.closed
+
+
+def test_a_restart_does_not_take_an_address_by_which_threads_of_another_session_may_call(
+    hooked: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    listener = hooked(chaos=Chaos(1, "restart", devices=2), state_dir=tmp_path)
+    v = tf.get_variable("v", initializer=1.0)
+    add = tf.assign_add(v, 1.0, name="add")
+    with tf.Session() as one, tf.Session() as two:
+        two.run(v.initializer)
+        of_two = listener.engines[1]
+        make, made = restarts.capi.new_session, list[Any]()
+
+        def where_one_of_two_lay(graph: Any, target: Any, config: Any) -> Any:
+            made.append(make(graph, target, config))
+            if len(made) == 1:
+                intercept._engines.answers(of_two, made[0])
+            return made[-1]
+
+        one.run(v.initializer)
+        with monkeypatch.context() as patched:
+            patched.setattr(restarts.capi, "new_session", where_one_of_two_lay)
+            assert one.run(add) == 2.0
+        assert len(made) == 2 and listener.switches[-1].ok
+        assert intercept._engines.get(made[0]) is of_two

@@ -8,7 +8,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Iterator
 
-from stepd.hook.engine import aliases, graphview, pushed, rules, sums, twins
+from stepd.hook.engine import aliases, graphview, pushed, rules, settled, sums, twins
 from stepd.hook.engine.graphview import GraphView, Node
 
 
@@ -43,12 +43,24 @@ def of(view: GraphView, home: Callable[[Node], str]) -> tuple[tuple[tuple[str, .
             read = node.op == "Identity" and view.nodes[source].op in ("VariableV2", "Variable")
             if state or read or sums_inside:
                 union.join(source, node.name)
+            if node.op in rules.NAMES_ITS_INPUT:
+                for one in _handed_on(view, source):
+                    union.join(one, node.name)
     return tuple(tuple(names) for names in union.sets() if len(names) > 1), spread
+
+
+def _handed_on(view: GraphView, name: str) -> Iterator[str]:
+    """`name`, and whose value it is where it only hands one on: Grappler takes such ops out, and errors name what is left."""
+    yield name
+    while view.nodes[name].op == "Identity":
+        name = view.nodes[name].inputs[0][0]
+        yield name
 
 
 def _rewritten_together(view: GraphView) -> Iterator[tuple[str, str]]:
     """Pairs of ops that Grappler rewrites together, or because of each other, where they share a device."""
     constants = pushed.constants(view)
+    yield from settled.neighbours(view, constants)
     for first, *others in twins.of(view).sets:
         yield from ((first, other) for other in others)
     for node in view.nodes.values():

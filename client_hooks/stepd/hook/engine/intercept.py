@@ -122,7 +122,7 @@ def new_session_ref(graph: Any, options: Any) -> Any:
     engine.placements = log_of_placements
     engine.added_devices = added
     engine.native = native
-    engine.on_replace = _engines.replaced
+    engine.registry = _engines
     _owners[owner] = engine
     return raw
 
@@ -155,13 +155,16 @@ def extend_graph(self: Any) -> None:
     except Exception as e:  # the program's fault or the hook's: TensorFlow says which
         if not engine.ran:
             _fall_back(self, engine, e)
+            engine = None
     # TensorFlow's own method meets the same error, and raises it with its own frames.
     try:
         _original(capi.BaseSession, "_extend_graph")(self)
     except BaseException as e:
-        engine.routing.repair(e)
+        if engine is not None:
+            engine.routing.repair(e)
         raise
-    engine.raise_unsent()
+    if engine is not None:
+        engine.raise_unsent()
 
 
 def _fall_back(session: Any, engine: SessionEngine, error: Exception) -> None:

@@ -25,11 +25,11 @@ class Registry(Generic[E]):
     def get(self, raw: Any) -> E | None:
         return self._engines.get(raw)
 
-    def fresh(self, make: Callable[[], Any], delete: Callable[[Any], None]) -> Any:
-        """A raw session from `make` that no engine answers for, not even as one that was replaced."""
+    def fresh(self, make: Callable[[], Any], delete: Callable[[Any], None], mine: E | None = None) -> Any:
+        """A raw session from `make` that no engine but `mine` answers for, not even as one that was replaced."""
         mistaken = []
         try:
-            while (raw := make()) in self._engines:
+            while self._engines.get(raw := make(), mine) is not mine:
                 mistaken.append(raw)
         finally:
             for one in mistaken:

@@ -6,6 +6,7 @@ what copies and helpers have left in the graph. It must not decide when a restar
 
 from __future__ import annotations
 
+import functools
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -150,7 +151,8 @@ class _Successor:
 
     def _begin(self, mirror: Mirror, before: Switcher) -> None:
         engine = self._engine
-        self._raw = capi.new_session(mirror.graph.handle, *engine.session_options)
+        make = functools.partial(capi.new_session, mirror.graph.handle, *engine.session_options)
+        self._raw = engine.registry.fresh(make, capi.delete_session, engine)
         capi.extend_session(self._raw)
         self.switcher = engine.routing.new_switcher(mirror, self._raw)
         self.switcher.sight.see_as(before.sight)

@@ -23,6 +23,7 @@ from stepd.hook.engine.kinds import Kind, Kinds
 from stepd.hook.engine.mirror import Mirror
 from stepd.hook.engine.placements import Placements
 from stepd.hook.engine.queues import Ops
+from stepd.hook.engine.registry import Registry
 from stepd.hook.engine.routing import Routing
 from stepd.hook.engine.runs import Runs
 from stepd.hook.engine.settings import EngineSettings
@@ -84,9 +85,9 @@ class SessionEngine:
         self.in_use = threading.Lock()
         # Nodes are in the mirror that the session has not taken: every run must try again, and fails as it would plainly.
         self._unsent: Exception | None = None
-        # Target and ConfigProto that the raw session was made with, and whoever must know that it is another now.
+        # Target and ConfigProto that the raw session was made with, and who must know that it is another now.
         self.session_options: tuple[bytes | None, Any] = (None, None)
-        self.on_replace: Callable[[Any, Any], None] = lambda old, new: None
+        self.registry: Registry[SessionEngine] = Registry()
         self.placements: Placements | None = None  # prints where the program's ops lie
         self.added_devices: tuple[str, ...] = ()  # by chaos; the program has not asked for them
 
@@ -200,7 +201,7 @@ class SessionEngine:
             raise SwitchRefusedError("the program has dropped the session")
         old, self.raw = self.raw, raw
         session._session = raw
-        self.on_replace(old, raw)
+        self.registry.replaced(old, raw)
         self.mirror = switcher.mirror
         self.routing.use(switcher)
         self.callables.session_replaced()

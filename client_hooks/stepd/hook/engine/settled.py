@@ -1,0 +1,67 @@
+"""Conditions whose outcome is known before the graph runs, and who must lie where they do. Pure.
+
+Grappler takes such a condition out: what goes into its branch and what comes out of it is then handed on directly, so that sums
+inside and outside become one, where they share a device. It must not know what else moves together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from stepd.hook.engine import aliases
+from stepd.hook.engine.graphview import GraphView, Node
+
+_SWITCHES = frozenset({"Switch", "RefSwitch"})
+_MERGES = frozenset({"Merge", "RefMerge"})
+_BRANCHES = frozenset({"If", "StatelessIf", "Case", "StatelessCase"})
+# Conditions in conditions that a way through a branch is followed into.
+_DEEPEST = 8
+
+
+def neighbours(view: GraphView, constants: frozenset[str]) -> Iterator[tuple[str, str]]:
+    """Pairs of an end of such a condition and an op that it is given or that is given what it hands on. `constants`: what can be
+    computed before the graph runs."""
+    ends: dict[str, None] = {}
+    for node in view.nodes.values():
+        if node.op in _SWITCHES and node.inputs[1][0] in constants:
+            ends[node.name] = None
+            ends.update(dict.fromkeys(_ends_behind(view, node)))
+        elif node.op in _BRANCHES and node.inputs[0][0] in constants:
+            ends[node.name] = None
+    for name in ends:
+        yield from ((name, other) for other in _given(view, name, constants))
+        yield from ((name, other) for other in _takers(view, name))
+
+
+def _ends_behind(view: GraphView, switch: Node) -> Iterator[str]:
+    """The Merges at which what goes through `switch` leaves the condition."""
+    seen = {(switch.name, 1)}
+    stack = list(seen)
+    while stack:
+        name, depth = stack.pop()
+        for user in aliases.takers(view, name):
+            op = view.nodes[user].op
+            inside = depth + (op in _SWITCHES) - (op in _MERGES)
+            if inside == 0:
+                yield user
+            elif inside <= _DEEPEST and (user, inside) not in seen:
+                seen.add((user, inside))
+                stack.append((user, inside))
+
+
+def _given(view: GraphView, name: str, constants: frozenset[str]) -> Iterator[str]:
+    """What `name` is given, and whose value that is where it is only handed on."""
+    for source, index in view.nodes[name].inputs:
+        while index >= 0 and source not in constants:
+            yield source
+            if view.nodes[source].op != "Identity":
+                break
+            source, index = view.nodes[source].inputs[0]
+
+
+def _takers(view: GraphView, name: str) -> Iterator[str]:
+    """Who is given what `name` hands on, also through ops that only hand it on further."""
+    for user in aliases.takers(view, name):
+        yield user
+        if view.nodes[user].op == "Identity":
+            yield from _takers(view, user)
