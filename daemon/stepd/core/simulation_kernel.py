@@ -49,6 +49,8 @@ def run_step(
             state.ready_size[device] -= 1
             state.running[device] = op
             state.start[op] = now
+            state.sequence[state.counters[3]] = op
+            state.counters[3] += 1
             state.ends[device] = now + seconds
             state.busy[device] += seconds
             state.load[device] -= seconds

@@ -26,6 +26,7 @@ class State(NamedTuple):
     memory: Int  # [d] bytes in use
     missing: Index  # [n] inputs that are not on the op's device yet
     op_of: Index  # [n] priority -> op
+    sequence: Index  # [n] ops as they started, the first `counters[3]`
     running: Index  # [d] op, -1 when idle
     ends: Float  # [d] when the running op ends
     held: Float  # [d] until when handling transfers keeps the device from starting the next op
@@ -38,7 +39,7 @@ class State(NamedTuple):
     readers_left: Index  # [u] readers on the producer's device plus transfers from there, not done yet
     remote_left: Index  # [u * d] readers left of a received output
     waits: Index  # [(most outputs of an op) * d] readers of the ended op's outputs by device
-    counters: Index  # [3] transfers so far, transfers on their way, devices that are picking
+    counters: Index  # [4] transfers so far, transfers on their way, devices that are picking, ops that have started
     arrival_time: Float  # heap of transfers on their way
     arrival_item: Index
     transfer_output: Index  # in order of reservation
@@ -65,6 +66,7 @@ def new_state(tables: Tables) -> State:
         np.empty(d, dtype=np.int64),
         np.empty(n, dtype=np.int32),
         np.empty(n, dtype=np.int32),
+        np.empty(n, dtype=np.int32),
         np.empty(d, dtype=np.int32),
         np.empty(d),
         np.empty(d),
@@ -77,7 +79,7 @@ def new_state(tables: Tables) -> State:
         np.empty(u, dtype=np.int32),
         np.empty(u * d, dtype=np.int32),
         np.zeros(widest * d, dtype=np.int32),
-        np.empty(3, dtype=np.int32),
+        np.empty(4, dtype=np.int32),
         np.empty(transfers),
         np.empty(transfers, dtype=np.int32),
         np.empty(transfers, dtype=np.int32),

@@ -147,7 +147,7 @@ def _check_magnitudes(problem: Problem) -> None:
     if not float(seconds.max()) * problem.n_ops < MOST_SECONDS:
         op = int(np.argmax(seconds))
         raise ProblemError(f"op {problem.op_names[op]!r} takes {seconds[op]:.3g} seconds, more than can be added up: is it right?")
-    size = int(problem.edge_bytes.max(initial=0))
+    size = max(1, int(problem.edge_bytes.max(initial=0)))  # planners look at rates where nothing is sent, too
     for link in problem.links:
         transfer = link.latency_seconds + link.handling_seconds + size * link.handling_seconds_per_byte
         transfer += size / link.bytes_per_second

@@ -48,7 +48,7 @@ def test_a_chain_that_begins_with_room_ends_with_what_fits(lab):
     units = make_units(pool.prepared, labellings(problem))
     arms = len(units.level_pointer) - 1 + DRAWN
     for seed in range(4):
-        walk = Walk(400, 0.02, 0.0, np.arange(1, arms + 1) / arms, 0.3 * (seed % 2))
+        walk = Walk(400, 0.02, 0.0, np.arange(1, arms + 1) / arms, 0.3 * (seed % 2), np.inf if seed < 2 else 0.01)
         allowed, rng = pool.prepared.group_seconds, new_rng(seed)
         best = anneal(tables, units, allowed, start.point, start.weight, pool.tail, pool.penalty, True, walk, rng).best
         step = simulate_placement(problem, best.placement, best.priority)

@@ -1,7 +1,8 @@
 """Local search on the simulator: simulated annealing over where sets of ops run and in which order, as one kernel.
 
 A step is simulated only as far as it can still be accepted: the longest way to its end that an op has in this placement, transfers
-included, says early when it cannot. Memory is looked at only for new best points where the chain starts far from filling it. Most
+included, says early when it cannot. Chains may ask for more: that a step is only simulated when it is estimated to be nearly
+short enough (`estimate`). Memory is looked at only for new best points where the chain starts far from filling it. Most
 moves do not change how long the step takes; of those, chains that are told to prefer the ones that keep links free for later moves.
 Which moves were worth their while is counted, for the caller to draw more of those.
 """
@@ -11,11 +12,11 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from stepd.core.compiled import inlined, kernel
 from stepd.core.penalty import Penalty, penalised
 from stepd.core.placement.rng import Rng, uniform
+from stepd.core.portfolio.estimate import estimate, new_outlook
 from stepd.core.portfolio.moves import Changes, Sight, Units, move, shift
 from stepd.core.portfolio.points import Point, order_of, overflow_of, rank_again, ranking_of, upward_ranks
 from stepd.core.prepared import Tables
@@ -33,7 +34,8 @@ class Walk(NamedTuple):
     """How a chain goes. heat: the temperature at first, as a share of the cost; it falls a hundredfold.
 
     shifts: share of the moves that change the order. shares: float64 [arms], cumulated, how often each arm is drawn.
-    traffic: what the mean seconds that a link is taken count beside the cost where a move is accepted or not.
+    traffic: what the mean seconds that a link is taken count beside the cost where a move is accepted or not. doubt: by which
+    share of the step an estimate may be too long; what is estimated to take longer is not simulated. inf: nothing is estimated.
     """
 
     steps: int
@@ -41,6 +43,7 @@ class Walk(NamedTuple):
     shifts: float
     shares: Float
     traffic: float
+    doubt: float
 
 
 class Found(NamedTuple):
@@ -88,8 +91,11 @@ def anneal(
     priority = order_of(tables, placement, bias, start.base, weight, keys)
     now, then = ranking_of(priority, keys), ranking_of(priority, keys)
     order, moved = priority.copy(), np.empty(n, dtype=np.int32)
-    run_step(tables, state, placement, priority, way_now, np.inf, track)
-    look(tables, state, placement, np.argsort(state.start, kind="mergesort"), sight)
+    seconds_now = run_step(tables, state, placement, priority, way_now, np.inf, track)
+    look(tables, state, placement, sight)
+    outlook = new_outlook(tables, state.sequence)
+    estimates = walk.doubt < np.inf
+    estimated_now = estimate(tables, outlook, placement) if estimates else 0.0
     exact = track and not _roomy(tables, state)
     if exact:
         _look_for_room(tables, state, sight)
@@ -107,18 +113,23 @@ def anneal(
             changed = move(tables, units, allowed, sight, placement, arm, rng, changes)
         if changed == 0:
             continue
-        way[:] = way_now
-        beside = beside_now
+        beside, expected = beside_now, seconds_now
         if not shifted:
             tried[arm] += 1.0
-            if walk.traffic > 0.0:
+            if estimates:
+                expected += estimate(tables, outlook, placement) - estimated_now
+                beside = walk.traffic * outlook.sent[0]
+            elif walk.traffic > 0.0:
                 beside = walk.traffic * _link_seconds(tables, placement, sent_to)
-            if ranked:
+        limit = max(limit - beside, best.cost)  # a new best is taken whatever it sends
+        promising = not estimates or expected <= limit + walk.doubt * seconds_now
+        if promising:
+            way[:] = way_now
+            if ranked and not shifted:
                 upward_ranks(tables, placement, 1.0, way, _last_of(units, changes, changed))
         reordered = shifted or len(start.base) == 0  # a given order does not depend on the placement
         found, seconds, overflow = np.inf, np.inf, 0.0
-        limit = max(limit - beside, best.cost)  # a new best is taken whatever it sends
-        if way.max() <= limit:
+        if promising and way.max() <= limit:
             if reordered:
                 if ranked:
                     then.key[:] = way
@@ -150,8 +161,11 @@ def anneal(
                 accepted = 0
             cost = found
             if accepted % LOOK_AGAIN == 0:
-                look(tables, state, placement, np.argsort(state.start, kind="mergesort"), sight)
+                look(tables, state, placement, sight)
             sight.busy[:] = state.busy
+            if estimates:
+                outlook.order[:] = state.sequence
+                seconds_now, estimated_now = seconds, estimate(tables, outlook, placement)
             if exact:
                 _look_for_room(tables, state, sight)
             way_now[:] = way
@@ -211,17 +225,14 @@ def _roomy(tables: Tables, state: State) -> bool:
 
 
 @kernel
-def look(tables: Tables, state: State, placement: Index, by_start: npt.NDArray[np.intp], sight: Sight) -> None:
-    """Fill `sight`: ops back from the last one, each waited for an input or for the op before it on its device.
-
-    by_start: ops in the order in which they started, int64 [n].
-    """
+def look(tables: Tables, state: State, placement: Index, sight: Sight) -> None:
+    """Fill `sight`: ops back from the last one, each waited for an input or for the op before it on its device."""
     n, d = tables.seconds.shape
     before = np.full(n, -1, dtype=np.int32)
     latest_there = np.full(d, -1, dtype=np.int32)
-    op = by_start[0]
+    op = state.sequence[0]
     for k in range(n):
-        other = by_start[k]
+        other = state.sequence[k]
         before[other] = latest_there[placement[other]]
         latest_there[placement[other]] = other
         if state.finish[other] > state.finish[op]:

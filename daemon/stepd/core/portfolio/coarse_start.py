@@ -15,6 +15,7 @@ import numpy as np
 from stepd.core.placement.rng import new_rng
 from stepd.core.portfolio.annealing import Walk, anneal
 from stepd.core.portfolio.candidates import by_load, group_labels
+from stepd.core.portfolio.estimate import doubt_of
 from stepd.core.portfolio.labels import Labelling
 from stepd.core.portfolio.moves import DRAWN
 from stepd.core.portfolio.pool import Entry, Pool
@@ -84,7 +85,7 @@ def anneal_clusters(pool: Pool, start: Start, seed: int) -> Entry:
         pool.tail,
         pool.penalty,
         pool.track,
-        Walk(start.moves, start.heat, 0.0, only_clusters, TRAFFIC),
+        Walk(start.moves, start.heat, 0.0, only_clusters, TRAFFIC, doubt_of(len(pool.tail))),
         new_rng(seed * 1_000_003 + start.number),
     )
     return Entry(found.best, entry.weight, entry.origin)

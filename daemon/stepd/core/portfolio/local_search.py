@@ -15,6 +15,7 @@ from stepd.core.placement.registry import RunAll
 from stepd.core.placement.rng import new_rng
 from stepd.core.portfolio.annealing import Found, Walk, anneal
 from stepd.core.portfolio.balancing import balanced
+from stepd.core.portfolio.estimate import doubt_of
 from stepd.core.portfolio.moves import DRAWN, Units
 from stepd.core.portfolio.points import Point, evaluate
 from stepd.core.portfolio.pool import Entry, Pool
@@ -156,7 +157,7 @@ class LocalSearch:
             pool.tail,
             penalty,
             pool.track,
-            Walk(steps, heat, SHIFTS if self.free_order else 0.0, shares, traffic),
+            Walk(steps, heat, SHIFTS if self.free_order else 0.0, shares, traffic, doubt_of(len(pool.tail))),
             new_rng(self.seed * 1_000_003 + self.rounds * CHAINS + chain + 1),
         )
         return entry, found
