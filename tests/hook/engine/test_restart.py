@@ -143,3 +143,19 @@ def test_a_data_set_that_cannot_be_made_again_keeps_the_session(given: str, hook
         assert "was made with what" in reply.wait().why_this_way
         seen += [session.run(batch).tolist() for _ in range(2)]
     assert seen == [[0, 1, 2], [3, 4, 5], [6, 7, 8]]
+
+
+def test_a_handle_that_the_program_holds_serves_on(hooked: Any, tmp_path: Path) -> None:
+    """It is fetched before the first run that uses it, and a restart is due in between."""
+    listener = hooked(chaos=Chaos(1, "restart", devices=2), state_dir=tmp_path)
+    data = tf.data.make_one_shot_iterator(tf.data.Dataset.range(9))
+    handle = tf.placeholder(tf.string, [])
+    taken = tf.data.Iterator.from_string_handle(handle, tf.int64, []).get_next()
+    v = tf.get_variable("v", initializer=1.0)
+    with tf.Session() as session:
+        session.run(v.initializer)
+        held = session.run(data.string_handle())
+        session.run(v)
+        session.run(v)
+        assert [session.run(taken, {handle: held}) for _ in range(4)] == [0, 1, 2, 3]
+    assert any("by which name" in outcome.error for outcome in listener.switches)

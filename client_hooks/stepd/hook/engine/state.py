@@ -63,6 +63,8 @@ def inventory(view: GraphView, history: History | None = None) -> Inventory:
             obstacles += _iterator_obstacles(view, node.name, makers, history)
         elif queues.carriable(node):
             carried.append(node.name)
+        elif node.op == "IteratorToStringHandle":  # in another session a one-shot iterator has another name
+            obstacles.append(f"{node.name} has told the program by which name the session knows an iterator")
         elif "Dataset" in node.op:
             obstacles += _dataset_obstacles(view, node)
         elif node.op not in _STATELESS_SOURCES and node.name not in draws and (why := shared_reason(view, node)):
