@@ -125,3 +125,9 @@ def test_devices_begin_with_different_ops(lab):
 
 def _mesh(d):
     return [(a, b, 1.0, 1.0) for a in range(d) for b in range(d) if a != b]
+
+
+def test_work_that_takes_no_time_on_one_device_and_ages_on_another_is_no_fault(lab):
+    problem = lab.make_problem([[0.0, 1e90], [1.0, 1.0]], [], [(0, 1, 1e9, 0.0), (1, 0, 1e9, 0.0)], [10**9] * 2)
+    with np.errstate(all="raise"):
+        assert lower_bound(problem) == 1.0

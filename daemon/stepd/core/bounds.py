@@ -195,6 +195,6 @@ def _groups(prepared: Prepared, head: Float, tail: Float) -> float:
 
 def _patterns(seconds: Float) -> tuple[Float, Float]:
     """Groups that relate devices alike, as one: seconds [p, d] relative to the fastest, and how many of those there are [p]."""
-    patterns, inverse = np.unique(seconds / np.maximum(seconds.min(axis=1, keepdims=True), 1e-300), axis=0, return_inverse=True)
+    patterns, inverse = np.unique(seconds / np.maximum(seconds.min(axis=1, keepdims=True), 1e-150), axis=0, return_inverse=True)
     amount: Float = np.bincount(inverse.reshape(-1), seconds.min(axis=1), len(patterns)).astype(np.float64)
     return patterns, amount
