@@ -29,13 +29,18 @@ def values(steps: int) -> list[bytes]:
     random = np.random.RandomState(1)
     with tf.Session(config=config) as session:
         session.run(tf.global_variables_initializer())
-        return [v.tobytes() for _ in range(steps) for v in session.run(fetches, {x: random.randn(8, 8)})]
+        called = session.make_callable(fetches, [x])
+        runs = [lambda fed: session.run(fetches, {x: fed}), called]
+        return [v.tobytes() for k in range(steps) for v in runs[k % 2](random.randn(8, 8))]
 
 
-def test_sums_keep_their_bits_on_copies(hooked: Any) -> None:
+@pytest.mark.parametrize("workers", [False, True])
+def test_sums_keep_their_bits_on_copies(hooked: Any, cluster: Any, workers: bool) -> None:
+    """On workers also where a sum is fetched, and so sent, that has been sent some of its terms."""
     with tf.Graph().as_default():
         expected = values(14)
-    listener = hooked(chaos=Chaos(1, "in-session", seed=2, devices=3))
+    chaos = Chaos(1, "in-session", seed=2, devices=0 if workers else 3)
+    listener = hooked(chaos=chaos, local_cluster=(lambda: cluster[0]) if workers else None)
     assert values(14) == expected
     assert sum(s.ok and not s.rollback for s in listener.switches) >= 6
 

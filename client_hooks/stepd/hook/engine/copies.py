@@ -13,7 +13,7 @@ from typing import Any
 
 from tensorflow.core.framework import graph_pb2
 
-from stepd.hook.engine import capi
+from stepd.hook.engine import capi, terms
 from stepd.hook.engine.classify import Classes
 from stepd.hook.engine.copy import copied_nodes
 from stepd.hook.engine.devices import Devices
@@ -67,6 +67,7 @@ class Copy:
         self._possible: dict[frozenset[First], frozenset[First]] = {}
         self._table = 0  # of the native executor
         self._operations: dict[str, Any] = {}
+        self._to_fetch: dict[str, tuple[str, Any]] = {}  # what is fetched in the place of a sum, and its name
         self._here: dict[str, str] = {}
         # Of kinds that were prepared for.
         self.routes: dict[Kind, Route] = {}
@@ -163,9 +164,14 @@ class Copy:
         edges, device = self.plan.order.edges, functools.partial(self._device, view)
         plan = self.plan
         where = plan.device_of, edges, device, *self._splits(view, missing), plan.reads, plan.sums, plan.lifts, plan.shares
-        nodes = copied_nodes(view, missing, self._here_names(), self._new_prefix(), *where)
+        mark = self._new_prefix()
+        nodes = copied_nodes(view, missing, self._here_names(), mark, *where)
         if self.plan.order.way is Order.NATIVE:
             library.add(self._own_table(), priorities.with_table(nodes, missing, self.plan.order.priority, self._own_table()))
+        devices = [known.name for known in self._devices.all] if self._devices is not None else []
+        whole = [name for name in missing if name not in plan.splits]
+        to_fetch = terms.to_fetch(view, whole, mark, device, devices)
+        nodes += to_fetch.values()
         graph = graph_pb2.GraphDef(node=nodes)
         graph.versions.CopyFrom(self._mirror.user_graph.graph_def_versions)
         tensors, controls = self._outside(view, missing)
@@ -173,6 +179,8 @@ class Copy:
         made = capi.import_graph_def(self._mirror.graph, graph.SerializeToString(), tensors, controls, wanted)
         for name, here, operation in zip(missing, wanted, made, strict=False):  # what ties an order comes behind the copies
             self._operations[name], self._here[name] = operation, here
+        last = zip(to_fetch, wanted[len(wanted) - len(to_fetch) :], made[len(made) - len(to_fetch) :], strict=True)
+        self._to_fetch |= {name: (here, operation) for name, here, operation in last}
         return made
 
     def _splits(self, view: GraphView, names: Sequence[str]) -> tuple[dict[str, Chosen], Facts | None]:
@@ -218,10 +226,18 @@ class Copy:
 
     def route(self, kind: Kind) -> Route:
         """The kind's handles in the mirror."""
-        fetches = [self._output(t) for t in kind.fetches]
+        fetches = [self._fetched(t) for t in kind.fetches]
         targets = [self._operation(op) for op in kind.targets]
         feeds = {t: self._output(t) for t in kind.feeds}
         return Route(feeds, fetches, targets)
+
+    def fetched_as(self, op: str) -> str:
+        """The mirror's name for a user op under this copy where it is fetched."""
+        return self._to_fetch[op][0] if op in self._to_fetch else self.name_of(op)
+
+    def _fetched(self, out: Any) -> Any:
+        stand_in = self._to_fetch.get(capi.op_name(out.oper)) if self._to_fetch else None
+        return self._output(out) if stand_in is None else capi.output(stand_in[1], 0)
 
     def _output(self, out: Any) -> Any:
         operation = self._operation(out.oper)

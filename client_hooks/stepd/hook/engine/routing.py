@@ -224,20 +224,21 @@ class Routing:
         """The mirror's name -> the user's, for ops that had to be renamed."""
         return {here: name for name, (here, _) in self._engine.mirror.aliases.items()}
 
-    def name_here(self, name: str, kind: Kind) -> str:
-        """The mirror's name for a user's "op" or "op:0" under what is in force, in a step of `kind`."""
+    def name_here(self, name: str, kind: Kind, fetched: bool = False) -> str:
+        """The mirror's name for a user's "op" or "op:0" under what is in force, in a step of `kind`, which may fetch it."""
         op, colon, index = name.partition(":")
         live = self._switcher.live if self._switcher is not None else None
         if live is None or self._switcher is None:
             return self._engine.mirror.name_here(op) + colon + index
-        return live.serving(kind, self._switcher.view()).name_of(op) + colon + index
+        serving = live.serving(kind, self._switcher.view())
+        return (serving.fetched_as(op) if fetched else serving.name_of(op)) + colon + index
 
     def fetches_here(self, fetches: Iterable[str], kind: Kind) -> list[str]:
         """As `name_here`, of what a callable of `kind` fetches."""
         mirror, last = self._engine.mirror, dict[str, str]()
         if self._switcher is not None and concerns(mirror, kind):
             last = self._switcher.last_names(kind)
-        return [last.get(name) or self.name_here(name, kind) for name in fetches]
+        return [last.get(name) or self.name_here(name, kind, fetched=True) for name in fetches]
 
 
 def _never_ran(error: BaseException) -> bool:
