@@ -173,7 +173,8 @@ def to_fetch(
 ) -> dict[str, node_def_pb2.NodeDef]:
     """What to fetch in place of those of the copied ops `names` that are sums, where the session has devices of another process or
     kind: what is fetched may be sent there, and the sum would begin elsewhere (`handed_over`)."""
-    found = [name for name in names if sums.adds_many(view, view.nodes[name])]
+    nodes = {name: view.nodes[name] for name in names}
+    found = [name for name, node in nodes.items() if sums.adds_many(view, node) and node.proto.attr["T"].type in _FLOATS]
     apart = [name for name in found if not all(near(device(name), other) for other in devices)]
     copies = {name: copy_name(name, mark) for name in apart}
-    return {name: _carrier(f"{copy}-fetched", copy, view.nodes[name].proto, device(name)) for name, copy in copies.items()}
+    return {name: _carrier(f"{copy}-fetched", copy, nodes[name].proto, device(name)) for name, copy in copies.items()}
