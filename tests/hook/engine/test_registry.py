@@ -80,7 +80,10 @@ def test_a_plain_session_is_not_taken_for_one_that_a_restart_replaced(
         two = tf.constant(2.0, name="two")
         with tf.Session() as plain:
             assert plain.run(two) == 2.0
-    assert len(made) == 2 and engine.closed
+            assert plain._session is made[-1] is not made[0]
+            assert intercept._engines.get(made[-1]) is None
+    # Once more where the second one happens to lie where another lay.
+    assert all(intercept._engines.get(one) is not None for one in made[:-1]) and engine.closed
 
 
 def test_a_restart_does_not_take_an_address_by_which_threads_of_another_session_may_call(
@@ -104,5 +107,6 @@ def test_a_restart_does_not_take_an_address_by_which_threads_of_another_session_
         with monkeypatch.context() as patched:
             patched.setattr(restarts.capi, "new_session", where_one_of_two_lay)
             assert one.run(add) == 2.0
-        assert len(made) == 2 and listener.switches[-1].ok
+        assert listener.engines[0].raw is made[-1] is not made[0] and listener.switches[-1].ok
         assert intercept._engines.get(made[0]) is of_two
+        assert all(intercept._engines.get(one) not in (None, listener.engines[0]) for one in made[:-1])
