@@ -1,6 +1,7 @@
 """Planning algorithms on the problem zoo and on published workloads: quality, planning time, memory, and the portfolio over time.
 
     python tests/benchmarks/bench_planners.py [--quick] [--only SUBSTRING ...] [--algorithms NAME ...] [--time-limit S] [--tables]
+                                             [--budgets S ...] [--cpu-seconds]
 
 Needs the extras daemon, cpu (to build the zoo), exact, metis and plot. Every (problem, algorithm) is one process with a time limit,
 and one JSON file in build/bench/planners/: a run that was stopped, or ended by `--time-limit`, goes on where it was. Then tables
@@ -41,7 +42,13 @@ def main() -> int:
     parser.add_argument("--time-limit", type=float, default=float("inf"), help="seconds after which nothing new is begun")
     parser.add_argument("--limit", type=float, default=120.0, help="seconds that one algorithm may take on one problem")
     parser.add_argument("--search-budget", type=float, default=10.0, help="seconds that each search but the portfolio may use")
+    parser.add_argument(
+        "--budgets", type=float, nargs="+", default=[], help="of the portfolio; default: 1, 10 and, not --quick, 60 s"
+    )
     parser.add_argument("--workers", type=int, default=os.cpu_count() or 1)
+    parser.add_argument(
+        "--cpu-seconds", action="store_true", help="one worker, times in its CPU seconds: for a machine with other work"
+    )
     parser.add_argument("--out", type=Path, default=Path("build/bench"))
     parser.add_argument("--zoo", type=Path, default=Path("build/zoo"))
     parser.add_argument(
@@ -65,7 +72,7 @@ def _run_all(arguments: argparse.Namespace, results: Path) -> None:
     wanted = arguments.only or (QUICK if arguments.quick else [""])
     build = [sys.executable, str(Path(__file__).parent / "build_zoo.py"), "--out", str(arguments.zoo), "--only", *wanted]
     subprocess.run(build, check=True)
-    budgets = PORTFOLIO_BUDGETS[:2] if arguments.quick else PORTFOLIO_BUDGETS
+    budgets = arguments.budgets or (PORTFOLIO_BUDGETS[:2] if arguments.quick else PORTFOLIO_BUDGETS)
     runs = [(name, arguments.search_budget) for name in arguments.algorithms or registry.names() if name != "portfolio"]
     if not arguments.algorithms or "portfolio" in arguments.algorithms:
         runs += [("portfolio", budget) for budget in budgets]
@@ -96,14 +103,15 @@ def _run_one(arguments: argparse.Namespace, results: Path, path: Path, algorithm
         return
     command = [
         sys.executable, str(Path(__file__).parent / "planner_run.py"), str(path), algorithm,
-        str(budget), str(arguments.workers), str(arguments.limit),
+        str(budget), "cpu" if arguments.cpu_seconds else str(arguments.workers), str(arguments.limit),
     ]  # fmt: skip
     record = {"suite": suite, "problem": name, "algorithm": label}
+    # The sweep stops itself at the limit; this is for a single call that does not come back.
+    patience = (2 * arguments.limit + budget) * (4 if arguments.cpu_seconds else 1)
     try:
-        # The sweep stops itself at the limit; this is for a single call that does not come back.
-        done = subprocess.run(command, capture_output=True, text=True, timeout=2 * arguments.limit + budget, check=False)
+        done = subprocess.run(command, capture_output=True, text=True, timeout=patience, check=False)
     except subprocess.TimeoutExpired:
-        record["error"] = f"no answer within {2 * arguments.limit + budget:.0f} s"
+        record["error"] = f"no answer within {patience:.0f} s"
     else:
         if done.returncode:
             record["error"] = done.stderr.strip().splitlines()[-1] if done.stderr.strip() else f"exit code {done.returncode}"

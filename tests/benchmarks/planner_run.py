@@ -1,6 +1,7 @@
 """One algorithm on one problem, in a process of its own: planner_run.py PROBLEM ALGORITHM BUDGET WORKERS LIMIT -> JSON on stdout.
 
 A sweep stops when LIMIT seconds are over; what it found until then counts. Searches (those that use their whole budget) run once.
+WORKERS "cpu": one, and every time is in CPU seconds, so that other work on the machine does not count.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ import json
 import resource
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 from stepd.kernels import cache
@@ -28,44 +30,47 @@ from stepd.core.simulator import simulate  # noqa: E402
 def main() -> None:
     path, algorithm, budget, workers, limit = sys.argv[1:]
     problem = read_problem(Path(path), Reading())
-    facts = measure(problem, algorithm, float(budget), int(workers), float(limit))
+    threads, clock = (1, time.process_time) if workers == "cpu" else (int(workers), time.monotonic)
+    facts = measure(problem, algorithm, float(budget), threads, float(limit), clock)
     print(json.dumps(facts))
 
 
-def measure(problem: Problem, algorithm: str, budget: float, workers: int, limit: float) -> dict[str, object]:
+def measure(
+    problem: Problem, algorithm: str, budget: float, workers: int, limit: float, clock: Callable[[], float]
+) -> dict[str, object]:
     """Quality and cost of one algorithm; `step_seconds` is None when it answered nothing."""
     facts: dict[str, object] = {"ops": problem.n_ops, "edges": len(problem.edge_src), "devices": problem.n_devices}
     prepare(problem)
     registry.find(algorithm).load()
     before = _peak_bytes()
-    sets = registry.swept(algorithm, PlanOptions(budget_seconds=budget, workers=workers, clock=time.monotonic))
-    began = time.monotonic()
+    sets = registry.swept(algorithm, PlanOptions(budget_seconds=budget, workers=workers, clock=clock))
+    began = clock()
     found, times, errors = [], [], []
     for options in sets:
-        if time.monotonic() - began > limit:
+        if clock() - began > limit:
             break
-        start = time.perf_counter()
+        start = clock()
         try:
             strategy = registry.plan(algorithm, problem, options)
         except StepdError as error:
             errors.append(str(error))
             continue
-        times.append(time.perf_counter() - start)
+        times.append(clock() - start)
         simulation = simulate(problem, strategy)
         found.append((not simulation.feasible, simulation.step_seconds))
     facts |= {
         "runs": len(found),
         "sweep": len(sets),
         "grew_bytes": _peak_bytes() - before,
-        "total_seconds": time.monotonic() - began,
+        "total_seconds": clock() - began,
     }
     if not found:
         return facts | {"error": errors[0] if errors else "nothing ran within the limit", "step_seconds": None}
     warm = None
     if registry.find(algorithm).effort != "search" and times[0] < limit:
-        start = time.perf_counter()
+        start = clock()
         registry.plan(algorithm, problem, sets[0])
-        warm = time.perf_counter() - start
+        warm = clock() - start
     infeasible, step = min(found)
     bound = lower_bound(problem)
     facts |= {"cold_seconds": times[0], "warm_seconds": warm, "lower_bound_seconds": bound}
