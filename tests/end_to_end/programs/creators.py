@@ -155,13 +155,11 @@ def program_written(record):
         sess.run(tf.global_variables_initializer())
         writer.add_session_log(tf.SessionLog(status=tf.SessionLog.START), 0)
         for k in range(8):
+            with tf.control_dependencies([merged]):
+                fetched = y if k % 2 == 0 else tf.assign_add(v, [0.1, 0.2, 0.3])
             metadata = tf.RunMetadata() if k % 3 == 0 else None
             options = tf.RunOptions(trace_level=tf.RunOptions.FULL_TRACE) if metadata else None
-            got, _ = (
-                sess.run([merged, tf.assign_add(v, [0.1, 0.2, 0.3])], {x: [k, 1.0]}, options, metadata)
-                if k % 2
-                else (sess.run([merged, y], {x: [k, 1.0]}, options, metadata))
-            )
+            got, _ = sess.run([merged, fetched], {x: [k, 1.0]}, options, metadata)
             writer.add_summary(got, k)
             if metadata is not None:
                 writer.add_run_metadata(metadata, f"step{k}", k)

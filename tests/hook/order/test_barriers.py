@@ -133,3 +133,26 @@ def test_a_term_that_others_read_goes_on_waiting() -> None:
             tf.train.GradientDescentOptimizer(0.1).minimize(tf.reduce_sum(tf.matmul(hidden, w)))
         lifted = {lift.barrier.partition("/")[0] for lift in lifts_of(graph)[1]}
     assert "alone" in lifted and "shared" not in lifted
+
+
+@pytest.mark.parametrize("used_in_both", [True, False])
+def test_a_read_that_one_branch_needs_is_not_waited_for_behind_the_merge(used_in_both: bool) -> None:
+    """`passed` needs the value of a condition, the other gradient the read itself: with the wait, the read has always run."""
+    second = tf.control_flow_v2_enabled()
+    tf.disable_control_flow_v2()
+    try:
+        with tf.Graph().as_default() as graph:
+            x = tf.placeholder(tf.float32, [4, 4], name="x")
+            read = tf.get_variable("read", [4, 4], use_resource=True).read_value()
+            p = tf.placeholder(tf.bool, [])
+            chosen = tf.cond(p, lambda: tf.tanh(x), lambda: tf.matmul(x, read))
+            passed = tf.add(chosen, read) if used_in_both else tf.tanh(chosen)
+            led, _ = tf.tuple([passed, tf.matmul(read, chosen)], name="mine")
+            w = tf.get_variable("w", [4, 4], use_resource=True)
+            hidden = tf.tanh(tf.matmul(tf.tanh(tf.matmul(led, w)), w))
+            tf.train.GradientDescentOptimizer(0.1).minimize(tf.reduce_sum(hidden))
+            lifted = {lift.barrier for lift in lifts_of(graph)[1]}
+    finally:
+        if second:
+            tf.enable_control_flow_v2()
+    assert ("mine/group_deps" in lifted) == used_in_both

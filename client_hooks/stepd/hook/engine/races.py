@@ -8,14 +8,15 @@ move, and the operator is told.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import NamedTuple
 
 from tensorflow.python.framework import dtypes
 
 from stepd.hook.engine import rules
+from stepd.hook.engine.before import Before
 from stepd.hook.engine.draws import executed
-from stepd.hook.engine.graphview import GraphView
+from stepd.hook.engine.graphview import GraphView, function_attrs, holds_state, input_types, split_input
 from stepd.hook.ports import StepKind
 
 _WRITES = ("Assign", "ResourceApply", "ResourceScatter", "ResourceSparseApply", "Apply", "Scatter", "SparseApply", "CountUpTo",
@@ -37,76 +38,82 @@ class Race(NamedTuple):
 
 
 def races(view: GraphView, kind: StepKind, every: bool = False) -> list[Race]:
-    """One race of each variable that has any in a step of `kind`; with `every` all of them."""
+    """One race of each variable that has any in a step of `kind`; with `every` all of them, and those of two writes."""
     step = executed(view, kind)
-    users = {name: _users(view, step, name) for name in step if view.nodes[name].op in rules.VARIABLES}
-    ends = {op for readers, writers in users.values() if readers and writers for op in (*readers, *writers)}
-    before = _ordered(view, step, ends)
-    found = []
+    users = {name: _users(view, step, alike) for name, alike in _variables(view, step).items()}
+    users = {name: (readers, writers) for name, (readers, writers) in users.items() if writers and len({*readers, *writers}) > 1}
+    ends = {op: None for readers, writers in users.values() for op in (*readers, *writers)}
+    order = Before(view, step, {split_input(name) for name in kind.feeds}, ends)
+    found: list[Race] = []
     for variable, (readers, writers) in users.items():
-        pairs = (Race(variable, r, w) for w in writers for r in readers if r != w and r not in before[w] and w not in before[r])
-        found += pairs if every else itertools.islice(pairs, 1)
+        pairs = itertools.chain(
+            ((reader, writer) for writer in writers for reader in readers if reader != writer),
+            itertools.combinations(writers, 2) if every else (),
+        )
+        racing = (Race(variable, *pair) for pair in pairs if _may_race(order, *pair))
+        found += racing if every else itertools.islice(racing, 1)
     return found
 
 
-def _users(view: GraphView, step: Collection[str], variable: str) -> tuple[list[str], list[str]]:
-    """(ops that read the variable, ops that write it) within a step."""
-    users = [name for name in dict.fromkeys(view.consumers[variable]) if name in step]
-    writers = [name for name in users if is_write(view.nodes[name].op)]
-    read = [name for name in users if name not in writers and view.nodes[name].op not in _TESTS]
-    is_ref = view.nodes[variable].op != "VarHandleOp"
-    return [reader for name in read for reader in (_work(view, step, name) if is_ref else [name])], writers
+def _may_race(order: Before, one: str, other: str) -> bool:
+    return not (order.is_before(one, other) or order.is_before(other, one) or order.exclude(one, other))
+
+
+def _variables(view: GraphView, step: Collection[str]) -> dict[str, list[str]]:
+    """The first op of each variable -> all ops that stand for it: those that say the same name say the same variable."""
+    alike: dict[tuple[bytes, bytes], list[str]] = {}
+    for name in view.nodes:
+        if name in step and view.nodes[name].op in rules.VARIABLES:
+            attr = view.nodes[name].proto.attr
+            alike.setdefault((attr["container"].s, attr["shared_name"].s or name.encode()), []).append(name)
+    return {names[0]: names for names in alike.values()}
+
+
+def _users(view: GraphView, step: Collection[str], variables: Iterable[str]) -> tuple[list[str], list[str]]:
+    """(ops that read the variable, ops that write it) within a step, whatever hands its handle or its memory on to them."""
+    readers, writers = dict[str, None](), dict[str, None]()
+    stack = list(variables)
+    in_memory = any(view.nodes[name].op != "VarHandleOp" for name in stack)  # who hands it on hands on what is read
+    seen = set(stack)
+    while stack:
+        source = stack.pop()
+        users = [user for user in dict.fromkeys(view.consumers[source]) if user in step and _takes(view, user, source)]
+        if in_memory and not users and view.nodes[source].op in HAND_ON:
+            readers[source] = None
+        for user in users:
+            op = view.nodes[user].op
+            if user not in seen and op in HAND_ON:
+                stack.append(user)
+            elif (is_write(op) or _calls_a_write(view, user)) and _takes_state(view, user, source):
+                writers[user] = None
+                if user not in seen and in_memory:
+                    stack.append(user)
+            elif op not in HAND_ON and op not in _TESTS:
+                readers[user] = None
+            seen.add(user)
+    return list(readers), list(writers)
+
+
+def _takes(view: GraphView, user: str, source: str) -> bool:
+    """Is `user` given what `source` hands on, rather than waiting for it?"""
+    return any(name == source and index >= 0 for name, index in view.nodes[user].inputs)
+
+
+def _takes_state(view: GraphView, user: str, source: str) -> bool:
+    """Is it given the variable itself, rather than its value?"""
+    types = input_types(view.nodes[user].proto)
+    return any(name == source and holds_state(dtype) for (name, _), dtype in zip(view.nodes[user].inputs, types, strict=False))
+
+
+def _calls_a_write(view: GraphView, name: str) -> bool:
+    """Does the op call a function with a write in it? Whether to this variable is not looked at."""
+    node = view.nodes[name]
+    return function_attrs(node.op) != () and any(is_write(inner.op) for body in view.bodies(node.proto) for inner in body.node_def)
 
 
 def is_write(op: str) -> bool:
     """Does an op of this type write to the variable that it works on?"""
     return op.startswith(_WRITES)
-
-
-def _work(view: GraphView, step: Collection[str], name: str) -> Iterator[str]:
-    """The ops that work on the memory that `name` hands on; itself when it is fetched or works."""
-    seen, stack = {name}, [name]
-    while stack:
-        op = stack.pop()
-        readers = [n for n in view.consumers[op] if n in step and (op, -1) not in view.nodes[n].inputs]
-        if view.nodes[op].op not in HAND_ON or not readers:
-            yield op
-        for reader in readers if view.nodes[op].op in HAND_ON else ():
-            if reader not in seen:
-                seen.add(reader)
-                stack.append(reader)
-
-
-def _ordered(view: GraphView, step: Collection[str], ends: Collection[str]) -> dict[str, set[str]]:
-    """For each of `ends` those of `ends` that it waits for. Edges back to the start of a loop do not count."""
-    bits = {name: 1 << i for i, name in enumerate(ends)}
-    reached: dict[str, int] = {}
-    for name in _in_order(view, step):
-        mask = bits.get(name, 0)
-        for source, _ in view.nodes[name].inputs:
-            mask |= reached.get(source, 0)
-        reached[name] = mask
-    return {name: {other for other in ends if reached.get(name, 0) & bits[other]} for name in ends} if ends else {}
-
-
-def _in_order(view: GraphView, step: Collection[str]) -> Iterator[str]:
-    """The ops of a step, each after those that it needs."""
-    waits = {
-        name: sum(1 for source, _ in view.nodes[name].inputs if source in step and not _is_back_edge(view, source)) for name in step
-    }
-    ready = [name for name, count in waits.items() if not count]
-    while ready:
-        name = ready.pop()
-        yield name
-        for reader in view.consumers[name] if not _is_back_edge(view, name) else ():
-            if reader in waits:
-                waits[reader] -= 1
-                if not waits[reader]:
-                    ready.append(reader)
-
-
-def _is_back_edge(view: GraphView, source: str) -> bool:
-    return view.nodes[source].op in ("NextIteration", "RefNextIteration")
 
 
 def to_keep(view: GraphView, found: Collection[Race]) -> Mapping[str, str]:

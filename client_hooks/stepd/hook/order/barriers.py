@@ -67,14 +67,16 @@ def liftable(view: GraphView, classes: Classes) -> Lifts:
     in_place = _on_references(view)
     seen = (name for name in order if name in in_place or not _only_computes(view, name))
     numbers = {name: number for number, name in enumerate(seen)}
-    whole = behind(order, needed, numbers)
+    # A Merge goes on when one of its inputs is there: who waits for it does not wait for all that is above it.
+    merges = frozenset(name for name in order if view.nodes[name].op in ("Merge", "RefMerge"))
+    whole = behind(order, needed, numbers, merges)
     now, count = whole, -1
     while len(left) != count:  # what one lift takes away another may have relied upon
         count = len(left)
         # Of what the barrier waits for, all that has state or could refuse is waited for anyway, by what is handed on.
         left = [lift for lift in left if not whole[lift.barrier] & ~now[view.nodes[lift.op].inputs[0][0]]]
         lifted = without(view, left)
-        now = behind(order, needs(lifted, lifted.nodes.keys()), numbers)
+        now = behind(order, needs(lifted, lifted.nodes.keys()), numbers, merges)
     return frozenset(left)
 
 

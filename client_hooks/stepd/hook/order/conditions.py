@@ -6,9 +6,10 @@ an order edge may only lie between ops outside of all loops, from an op that run
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 
 from stepd.hook.engine.graphview import GraphView
+from stepd.hook.order.walk import NEXT
 
 # (Switch's predicate, output taken): all of them must hold.
 Conditions = frozenset[tuple[str, int]]
@@ -21,28 +22,43 @@ _MERGE = frozenset({"Merge", "RefMerge"})
 _UNKNOWN = frozenset({"_SwitchN", "_XlaMerge", "RefSelect"})
 
 
-def conditions(view: GraphView, order: Iterable[str]) -> dict[str, Conditions | None]:
+def conditions(view: GraphView, order: Collection[str]) -> dict[str, Conditions | None]:
     """Conditions of the ops of `order` (each after what it needs); None inside of loops and where nothing can be said."""
-    loops: dict[str, tuple[str, ...]] = {}  # the loops around each op, the outermost first
+    around = loops(view, order)
+    found = in_a_round(view, order, around)
+    for name in order:
+        if around[name] and (len(around[name]) > 1 or view.nodes[name].op not in _EXIT):
+            found[name] = None
+    return found
+
+
+def in_a_round(view: GraphView, order: Iterable[str], around: Mapping[str, tuple[str, ...]]) -> dict[str, Conditions | None]:
+    """As `conditions`, but of an op inside of loops (`around`) those that it has within a round of the innermost."""
     found: dict[str, Conditions | None] = {}
-    entered: dict[str, Conditions | None] = {}  # by the outermost loop: under what conditions all its inputs are there
+    entered: dict[tuple[str, ...], Conditions | None] = {}  # by loop: under what conditions all its inputs are there
     for name in order:
         node = view.nodes[name]
-        above = [_of_input(view, found, source, index) for source, index in node.inputs if source in found]
-        around = max((_loops_after(view, loops, source) for source, _ in node.inputs if source in found), key=len, default=())
+        above = [of_input(view, found, source, index) for source, index in node.inputs if source in found]
         if node.op in _ENTER:
-            loop = node.proto.attr["frame_name"].s.decode()
-            if not around:
-                entered[loop] = _all([entered.get(loop, NONE), *above])
-            loops[name], found[name] = (*around, loop), None
-            continue
-        loops[name] = around
-        if not around:
-            found[name] = _merged(above) if node.op in _MERGE else None if node.op in _UNKNOWN else _all(above)
-        elif node.op in _EXIT and len(around) == 1:
-            found[name] = entered[around[0]]
+            entered[around[name]] = _all([entered.get(around[name], NONE), *above])
+            found[name] = NONE
+        elif node.op in _EXIT:
+            found[name] = entered.get(around[name])
+        elif node.op in _MERGE:
+            turns = any(view.nodes[source].op in NEXT for source, _ in node.inputs)
+            found[name] = NONE if turns else _merged(above)
         else:
-            found[name] = None
+            found[name] = None if node.op in _UNKNOWN else _all(above)
+    return found
+
+
+def loops(view: GraphView, order: Iterable[str]) -> dict[str, tuple[str, ...]]:
+    """Names of the loops around each op of `order` (each after what it needs), the outermost first."""
+    found: dict[str, tuple[str, ...]] = {}
+    for name in order:
+        node = view.nodes[name]
+        around = max((_loops_after(view, found, source) for source, _ in node.inputs if source in found), key=len, default=())
+        found[name] = (*around, node.proto.attr["frame_name"].s.decode()) if node.op in _ENTER else around
     return found
 
 
@@ -51,9 +67,9 @@ def _loops_after(view: GraphView, loops: Mapping[str, tuple[str, ...]], source: 
     return loops[source][:-1] if view.nodes[source].op in _EXIT else loops[source]
 
 
-def _of_input(view: GraphView, found: Mapping[str, Conditions | None], source: str, index: int) -> Conditions | None:
+def of_input(view: GraphView, found: Mapping[str, Conditions | None], source: str, index: int) -> Conditions | None:
     """What must hold for an input to be alive."""
-    node, held = view.nodes[source], found[source]
+    node, held = view.nodes[source], found.get(source)
     if held is None or node.op not in _SWITCH or index < 0:
         return held
     predicate, output = node.inputs[1]

@@ -170,12 +170,14 @@ def _with_groups(classes: Classes, ends: Iterable[str]) -> dict[str, int]:
     return {name: number for number, name in enumerate(dict.fromkeys(names))}
 
 
-def behind(order: Iterable[str], needed: Mapping[str, Iterable[str]], numbers: Mapping[str, int]) -> dict[str, int]:
-    """Op -> bit set of the numbered ops among its ancestors, itself included."""
+def behind(
+    order: Iterable[str], needed: Mapping[str, Iterable[str]], numbers: Mapping[str, int], opaque: Collection[str] = ()
+) -> dict[str, int]:
+    """Op -> bit set of the numbered ops among its ancestors, itself included; of those behind `opaque` ops it is not told."""
     found: dict[str, int] = {}
     for name in order:
         bits = 1 << numbers[name] if name in numbers else 0
-        for source in needed[name]:
+        for source in needed[name] if name not in opaque else ():
             bits |= found[source]
         found[name] = bits
     return found
