@@ -1,5 +1,6 @@
 """Planner processes, seen from the daemon: start one with a request, collect its candidates, kill it when
-its budget is over.
+its budget is over. One that yields and is left no time at all is started again with a small share of the cores: no plan would
+ever come otherwise on a machine that is busy all the time.
 """
 
 from __future__ import annotations
@@ -12,10 +13,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import psutil
+import structlog
+
 from stepd.core.errors import PlannerError
 from stepd.daemon import codec
-from stepd.daemon.planner_frames import BESIDE, LENGTH
+from stepd.daemon.planner_frames import BESIDE, GENTLY, LENGTH
 from stepd.kernels import cache, cores
+
+log = structlog.get_logger()
 
 LAST = ("done", "error", "exported")
 """Kinds of frames that end an answer."""
@@ -24,6 +30,11 @@ SLOWEST = 4.0
 """A search counts its own work and may take this many times its budget on the wall (`planner_process.Budget`)."""
 
 LATE = "no answer within"
+STARVED = "left no time by other processes"
+
+WATCH_SECONDS = 20.0
+STARVED_SHARE = 0.1
+"""A planner that yields and got less than this share of a core for WATCH_SECONDS is started again, gently."""
 
 START_SECONDS = 240.0
 """Beyond the budget: starting Python, loading or compiling kernels and assembling the problem on a busy
@@ -71,26 +82,41 @@ class PlannerPool:
     async def _frames(self, request: Mapping[str, Any]) -> tuple[list[Mapping[str, Any]], str]:
         """All that a process says to a request, and why it was cut short, if it was."""
         blob = await asyncio.to_thread(codec.dumps, request)
+        seconds = float(request["seconds"]) * SLOWEST + START_SECONDS
         async with self._turn:
-            process = await asyncio.create_subprocess_exec(
-                sys.executable,
-                "-m",
-                "stepd.daemon.planner_process",
-                *([] if self.yields else [BESIDE]),
-                stdin=asyncio.subprocess.PIPE,
-                stdout=asyncio.subprocess.PIPE,
-                stderr=asyncio.subprocess.PIPE,
-                env=self._environment(),
-            )
-            try:
-                frames, reason = await _collect(process, blob, float(request["seconds"]) * SLOWEST + START_SECONDS)
-            finally:
-                if process.returncode is None:
-                    process.kill()
-                await process.wait()
-        if reason.startswith(LATE) and self.yields:
+            if not self.yields:
+                return await self._run(blob, seconds, BESIDE)
+            frames, reason = await self._run(blob, seconds)
+            if reason == STARVED:
+                log.info("planning again with low priority", job=request.get("name", ""), reason=STARVED)
+                frames, reason = await self._run(blob, seconds, GENTLY)
+        if reason.startswith(LATE):
             reason += "; it only gets what other processes leave of the cores: see the setting planner_yields"
         return frames, reason
+
+    async def _run(self, blob: bytes, seconds: float, share: str = "") -> tuple[list[Mapping[str, Any]], str]:
+        """One process. share: BESIDE, GENTLY, or what others leave, which is watched."""
+        process = await asyncio.create_subprocess_exec(
+            sys.executable,
+            "-m",
+            "stepd.daemon.planner_process",
+            *([share] if share else []),
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.PIPE,
+            env=self._environment(),
+        )
+        collecting = asyncio.create_task(_collect(process, blob, seconds))
+        starving = asyncio.create_task(asyncio.Event().wait() if share else _starving(process.pid))
+        try:
+            await asyncio.wait({collecting, starving}, return_when=asyncio.FIRST_COMPLETED)
+            return collecting.result() if collecting.done() else ([], STARVED)
+        finally:
+            starving.cancel()
+            collecting.cancel()
+            if process.returncode is None:
+                process.kill()
+            await process.wait()
 
     def _environment(self) -> dict[str, str]:
         """Limits on threads; no hook of ours in our own process."""
@@ -120,6 +146,20 @@ async def _collect(process: asyncio.subprocess.Process, blob: bytes, seconds: fl
     finally:
         errors.cancel()
     return frames, ""
+
+
+async def _starving(pid: int) -> None:
+    """Return when the process got less than STARVED_SHARE of a core for WATCH_SECONDS."""
+    before = 0.0
+    while True:
+        await asyncio.sleep(WATCH_SECONDS)
+        try:
+            used = sum(psutil.Process(pid).cpu_times()[:2])
+        except psutil.Error:  # it has ended: what it said tells why
+            await asyncio.Event().wait()
+        if used - before < STARVED_SHARE * WATCH_SECONDS:
+            return
+        before = used
 
 
 def _message(frames: Sequence[Mapping[str, Any]]) -> str:

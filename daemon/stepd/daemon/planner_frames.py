@@ -10,6 +10,9 @@ from stepd.daemon import codec
 BESIDE = "--beside"
 """Argument of a planner process that takes its share of the cores instead of yielding to training."""
 
+GENTLY = "--gently"
+"""Argument of a planner process that takes a small share of cores that training leaves nothing of."""
+
 LENGTH = struct.Struct("<Q")
 
 

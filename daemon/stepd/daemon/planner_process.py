@@ -37,11 +37,15 @@ from stepd.core.strategy import Split, Strategy
 from stepd.core.uncompiling import Uncompiling
 from stepd.daemon import codec
 from stepd.daemon.convert.graph import parse_nodes
-from stepd.daemon.planner_frames import BESIDE, write_frame
+from stepd.daemon.planner_frames import BESIDE, GENTLY, write_frame
 
 PATIENCE = 0.3
 PATIENCE_SECONDS = 2.0
 """A search that found nothing better for this share of its budget (at least so many seconds) ends early."""
+
+NICEST = 19
+GENTLE = 10
+"""How nice a planner is that got next to nothing as the nicest: a tenth of a core that training wants, too."""
 
 PROGRESS = 0.003
 """Steps that are shorter by less than this share are not worth waiting for: the costs are not known so well."""
@@ -186,26 +190,27 @@ def _portfolio(
     return [best] if best is not None else []
 
 
-def give_way() -> None:
-    """The training steps come first: plan in what the cores have left over. Where that is nothing, the budget's wall-clock end
-    still ends the search (see `Budget`).
+def give_way(niceness: int) -> None:
+    """The training steps come first: plan in what the cores have left over, or (less than NICEST) with a small share of them.
+    Where that is nothing, the budget's wall-clock end still ends the search (see `Budget`).
 
     Linux shares a core between sessions before it looks at their processes (autogroups), so that being idle counts for nothing
     against workers of another session: the planner gets a session of its own, and that one yields.
     """
     with suppress(OSError):
-        os.nice(19)
-    with suppress(OSError, AttributeError):
-        os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
+        os.nice(niceness)
+    if niceness == NICEST:
+        with suppress(OSError, AttributeError):
+            os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
     with suppress(OSError):
         os.setsid()
-        Path("/proc/self/autogroup").write_text("19")
+        Path("/proc/self/autogroup").write_text(str(niceness))
 
 
 def main() -> None:
     """Entry point of the process."""
     if BESIDE not in sys.argv:
-        give_way()
+        give_way(GENTLE if GENTLY in sys.argv else NICEST)
     answer(codec.loads(sys.stdin.buffer.read()), sys.stdout.buffer)
 
 
