@@ -93,3 +93,10 @@ def test_a_large_gain_over_steps_that_something_else_slowed_is_doubtful() -> Non
 def test_what_is_undone_gets_a_second_look_unless_it_was_a_disaster() -> None:
     assert guard.doubtful(guard.Judgement(Decision.ROLL_BACK, "slower", 0.001, 0.4), (), 0.0)
     assert not guard.doubtful(guard.Judgement(Decision.ROLL_BACK, "slower", 0.001, 3.0), (), 0.0)
+
+
+def test_a_reason_tells_the_main_kind_from_all_of_them() -> None:
+    main = Samples((0.2,) * 8, (0.1,) * 8, 0.5)
+    assert "(-50.0%), 8 steps" in guard.judge({"train": main}, "train", MIN_GAIN).reason
+    other = Samples((0.1,) * 8, (0.12,) * 8, 0.5)
+    assert "(-50.0%; over all step kinds -15.0%), 8 steps" in guard.judge({"train": main, "eval": other}, "train", MIN_GAIN).reason

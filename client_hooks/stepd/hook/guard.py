@@ -75,7 +75,10 @@ def judge(kinds: Mapping[str, Samples], main: str, min_gain: float, last_look: b
     effect = overall_effect(kinds, main)
     slower = mann_whitney_less(samples.before, samples.after)
     faster = mann_whitney_less(samples.after, samples.before)
-    medians = f"median {median(samples.after):.4g} s after {median(samples.before):.4g} s ({effect:+.1%}), {n} steps"
+    change = f"{samples.ratio - 1.0:+.1%}"
+    if f"{effect:+.1%}" != change:
+        change += f"; over all step kinds {effect:+.1%}"
+    medians = f"median {median(samples.after):.4g} s after {median(samples.before):.4g} s ({change}), {n} steps"
     if effect >= CLEARLY_SLOWER - 1.0 and slower <= CLEAR_P:
         return Judgement(Decision.ROLL_BACK, f"clearly slower: {medians}, p={slower:.2g}", slower, effect)
     if effect >= min_gain and slower <= SIGNIFICANCE:

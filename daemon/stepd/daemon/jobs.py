@@ -127,7 +127,7 @@ class Registry:
         return self._jobs.get(job_id)
 
     def find(self, name: str) -> Job:
-        """By id, a unique prefix of it, or a unique name (a live job wins over ended ones). Raises
+        """By id, a unique prefix of it, or a name: of several jobs the live one is meant, of ended ones the last. Raises
         NoSuchJobError.
         """
         exact = self._jobs.get(name)
@@ -135,7 +135,9 @@ class Registry:
             return exact
         found = [job for job in self if name and (job.id.startswith(name) or job.hello.job_name == name)]
         live = [job for job in found if job.attached]
-        chosen = live if len(found) > 1 and len(live) == 1 else found
+        chosen = live if len(found) > 1 and live else found
+        if not live and all(job.hello.job_name == name for job in found):
+            chosen = sorted(found, key=lambda job: job.seen_unix)[-1:]
         if len(chosen) > 1:
             raise NoSuchJobError(f"{name!r} is {len(chosen)} jobs: {', '.join(job.id[:12] for job in chosen)}; give more of the id")
         if not chosen:
