@@ -2,8 +2,8 @@
 
     SUITES_RECORD=FILE [SUITES_SECONDS=N] [SUITES_V1=1] [SUITES_DONE=FILE] [SUITES_ONLY=FILE] python -m pytest -p recording ...
 
-A test that hangs ends the process with status 75 and its stacks on stderr; whoever started it goes on after that test, by the list
-of what is done. It must not know stepd.
+A test that hangs ends the process with status 75 and its stacks in the file `stacks` beside the record (pytest keeps what is said
+on stderr to itself); whoever started it goes on after that test, by the list of what is done. It must not know stepd.
 """
 
 from __future__ import annotations
@@ -73,6 +73,7 @@ def _watch(name: str, done: threading.Event) -> None:
     for _ in range(_SECONDS):
         if done.wait(1):
             return
-    print(f"{name}: hangs", file=sys.stderr)
-    faulthandler.dump_traceback(all_threads=True)
+    with _NOTES.with_name("stacks").open("a") as file:
+        print(f"{name}: hangs", file=file, flush=True)
+        faulthandler.dump_traceback(file=file, all_threads=True)
     os._exit(75)

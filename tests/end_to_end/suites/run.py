@@ -1,7 +1,7 @@
 """Runs the tests of packages that know nothing of stepd plainly and under the hook, and says which end otherwise.
 
     python run.py [--python PYTHON] [--path FOLDER] [--v1] [--plugin MODULE] [--modes idle,profiled,both] [--seed S] [--every K]
-        [--keep FOLDER] [-k EXPRESSION] FILE_OR_FOLDER ...
+        [--again N] [--keep FOLDER] [-k EXPRESSION] FILE_OR_FOLDER ...
 
 Everything that pytest can collect, many files in one process. A test that ends in one way plainly and in another in a mode is
 run again, alone, both plainly and in the mode: a difference is an end that no plain run has. Tests that fail plainly, too, count:
@@ -26,8 +26,6 @@ sys.path.insert(0, str(HERE.parent / "fidelity"))
 
 import harness  # type: ignore[import-not-found]  # noqa: E402
 
-AGAIN = 3  # times that a difference is run again, plainly and in its mode
-
 
 @dataclass(frozen=True)
 class Suite:
@@ -40,6 +38,7 @@ class Suite:
     v1: bool
     select: str
     seconds: int
+    again: int  # times that a difference is run again, plainly and in its mode
 
 
 @dataclass(frozen=True)
@@ -114,9 +113,9 @@ def compare(suite: Suite, plain: dict[str, End], mode: str, folder: Path, **chao
     different = 0
     for name in suspects:
         known = [plain.get(name, nothing)]
-        known += [run(suite, "plain", folder / "again", [name]).get(name, nothing) for _ in range(AGAIN)]
+        known += [run(suite, "plain", folder / "again", [name]).get(name, nothing) for _ in range(suite.again)]
         seen = [ends.get(name, nothing)]
-        seen += [run(suite, mode, folder / "again", [name], **chaos).get(name, nothing) for _ in range(AGAIN)]
+        seen += [run(suite, mode, folder / "again", [name], **chaos).get(name, nothing) for _ in range(suite.again)]
         strange = [end for end in seen if not any(end.same(one) for one in known)]
         if strange:
             different += 1
@@ -144,13 +143,14 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--every", type=int, default=1)
     parser.add_argument("--seconds", type=int, default=120, help="a test that takes longer hangs")
+    parser.add_argument("--again", type=int, default=3, help="how often to run a difference again")
     parser.add_argument("-k", dest="select", default="")
     parser.add_argument("--keep", type=Path)
     args = parser.parse_args()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that `finally` ends the tests too
     folder = (args.keep or Path(tempfile.mkdtemp(prefix="suites-"))).resolve()
     targets = tuple(str(Path(t).resolve()) for t in args.targets)
-    suite = Suite(args.python, targets, args.path, args.plugin, args.v1, args.select, args.seconds)
+    suite = Suite(args.python, targets, args.path, args.plugin, args.v1, args.select, args.seconds, args.again)
     plain = run(suite, "plain", folder / "plain")
     outcomes = [end.outcome for end in plain.values()]
     print(f"=== plain: { {kind: outcomes.count(kind) for kind in sorted(set(outcomes))} }", flush=True)

@@ -101,6 +101,30 @@ def test_a_pipeline_of_queues_and_threads_that_put_many(hooked: Any, replies: An
         coordinator.join(threads, stop_grace_period_secs=SECONDS)
 
 
+def test_names_of_files_beyond_what_their_queue_holds(hooked: Any, replies: Any) -> None:
+    """Strings without a shape of their own, many of them put at once by a run that is blocked."""
+    listener = hooked()
+    names = [b"file-%d\0" % k for k in range(10)]  # with a zero at the end, as serialized records may have
+    given = tf.constant(np.array(names, dtype=object))
+    take = tf.train.string_input_producer(given, num_epochs=2, shuffle=False, capacity=3).dequeue()
+    other = tf.constant(1) + 1
+    with tf.Session() as session:
+        session.run([tf.local_variables_initializer(), other])
+        (engine,) = listener.engines
+        coordinator = tf.train.Coordinator()
+        threads = tf.train.start_queue_runners(session, coordinator)
+        seen, made = [], []
+        for k in range(20):
+            seen.append(session.run(take))
+            if k % 6 == 1:
+                made.append(restarted(engine, replies(), session, other).ok)
+        assert made == [True] * 4 and seen == names + names
+        with pytest.raises(tf.errors.OutOfRangeError):
+            session.run(take)
+        coordinator.request_stop()
+        coordinator.join(threads, stop_grace_period_secs=SECONDS)
+
+
 def test_two_stages_blocked_at_once(hooked: Any, replies: Any) -> None:
     """A worker that takes from one full queue and is blocked in the next; plain TensorFlow rewrites the product that it puts."""
     listener = hooked()

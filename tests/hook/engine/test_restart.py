@@ -98,6 +98,28 @@ def test_seeded_initializers_go_on_in_their_streams(hooked: Any, tmp_path: Path)
     assert sum(s.ok and s.way is Way.RESTART for s in listener.switches) >= 6, [s.error for s in listener.switches]
 
 
+@pytest.mark.parametrize("resource", [False, True])
+def test_a_variable_that_is_one_string_is_carried(resource: bool, hooked: Any, reply: Any) -> None:
+    listener = hooked()
+    word = tf.get_variable("word", [], tf.string, tf.constant_initializer("begun"), use_resource=resource)
+    words = tf.get_variable("words", [2], tf.string, tf.constant_initializer(["a", b"\0\xff\0"]), use_resource=resource)
+    given = tf.placeholder(tf.string, [])
+    write = tf.assign(word, given)
+    with tf.Session() as session:
+        session.run(tf.global_variables_initializer())
+        session.run(write, {given: np.array(b"written\0\0", dtype=object)})
+        assert session.run(word) == b"written\0\0"
+        (engine,) = listener.engines
+        raw = engine.raw
+        engine.request_switch(LiveStrategy("s", {}), Way.RESTART, reply)
+        while not reply.came():
+            session.run(word)
+            reply.pause()
+        outcome = reply.wait()
+        assert outcome.ok and engine.raw is not raw, outcome.error
+        assert session.run(word) == b"written\0\0" and session.run(words).tolist() == [b"a", b"\0\xff\0"]
+
+
 def test_a_new_session_that_lost_a_value_is_let_go(
     hooked: Any, reply: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

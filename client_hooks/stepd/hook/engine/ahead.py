@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+import numpy as np
 from tensorflow.core.protobuf import config_pb2
 from tensorflow.python.framework import errors
 
@@ -107,13 +108,18 @@ class Ahead:
         """A run of the hook's own, by what was built for it if anything was. Raises TensorFlow's errors."""
         if not fetches and not targets:
             return []
-        given = feeds or {}
+        given = {tensor: as_fed(value) for tensor, value in feeds.items()} if feeds else {}
         if self._made and not self._limited:
             built = self._built(_names(list(given), fetches, targets), given, fetches)
             values = None if built is None else built.run(self.session, given)
             if values is not None:
                 return values
         return list(capi.run_own(self.session, given, list(fetches), list(targets)))
+
+
+def as_fed(value: Any) -> Any:
+    """What a run returned, as another run takes it: of one string, which comes as bytes, numpy would lose the zeros at its end."""
+    return np.array(value, dtype=object) if isinstance(value, bytes) else value
 
 
 def _names(feeds: Iterable[Any], fetches: Iterable[Any], targets: Iterable[Any]) -> tuple[tuple[str, ...], ...]:

@@ -6,7 +6,7 @@ old session has them all, in their order, whatever becomes of the new one. It mu
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,7 +14,7 @@ import numpy as np
 from tensorflow.core.framework import graph_pb2, types_pb2
 
 from stepd.hook.engine import capi
-from stepd.hook.engine.ahead import Ahead
+from stepd.hook.engine.ahead import Ahead, as_fed
 from stepd.hook.engine.graphview import GraphView, Node
 from stepd.hook.engine.mirror import Mirror
 
@@ -136,7 +136,7 @@ class Ops:
     def put(self, name: str, elements: list[Element], options: Any = None) -> None:
         """Put one element, or several that are of one shape at once; waits for room, under a run's `options`."""
         columns = list(zip(*elements, strict=True))
-        values = [column[0] for column in columns] if len(elements) == 1 else [_stacked(column) for column in columns]
+        values = [as_fed(column[0]) if len(elements) == 1 else np.stack([as_fed(v) for v in column]) for column in columns]
         feeds = {self._output(name, f"in{k}"): value for k, value in enumerate(values)}
         target = self._operations[name, "put" if len(elements) == 1 else "put many"]
         if options is None:
@@ -172,10 +172,6 @@ def one_of_each(view: GraphView, queues: Iterable[str]) -> dict[str, str]:
         attr = view.nodes[name].proto.attr
         made[name] = found.setdefault((attr["container"].s, attr["shared_name"].s or name.encode()), name)
     return made
-
-
-def _stacked(values: Sequence[Any]) -> Any:
-    return np.stack(values) if values[0].dtype != object else np.array(values, dtype=object)
 
 
 def _capacity(node: Node) -> int:

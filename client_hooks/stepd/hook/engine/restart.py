@@ -17,7 +17,7 @@ from tensorflow.python.framework import errors, tensor_shape
 from tensorflow.python.training import py_checkpoint_reader
 
 from stepd.hook.engine import capi, state
-from stepd.hook.engine.ahead import Ahead
+from stepd.hook.engine.ahead import Ahead, as_fed
 from stepd.hook.engine.checkpoints import Checkpoint, Item
 from stepd.hook.engine.graphview import split_input
 from stepd.hook.engine.homes import Homes
@@ -252,6 +252,7 @@ class Loading:
         for names, fetches in self._readers:
             for name, value in zip(names, self._side.run(fetches), strict=True):
                 expected = saved.get_tensor(f"variable/{name}")
+                value, expected = as_fed(value), as_fed(expected)
                 same = np.array_equal(value, expected) if value.dtype == object else _raw(value) == _raw(expected)
                 if not same or value.shape != np.shape(expected):
                     raise RuntimeError(f"variable {name} is not in the new session what it was in the old one")
