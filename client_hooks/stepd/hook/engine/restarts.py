@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from stepd.hook.engine import capi, names, queues
 from stepd.hook.engine.checkpoints import state_dir
 from stepd.hook.engine.copies import Copy
+from stepd.hook.engine.departing import departing
 from stepd.hook.engine.direct import DirectSaving, readers_of
 from stepd.hook.engine.draining import Draining, any_kind, quiet_moment
 from stepd.hook.engine.faults import reason
@@ -248,10 +249,14 @@ class _Successor:
         if self._old is not None:
             if self._lingers():
                 self._leave_behind()
+                self._before.retire()
             else:
-                with self._engine.in_use:
-                    capi.delete_session(self._old)
-            self._before.retire()
+                with self._engine.in_use:  # what TensorFlow builds in it is built; nobody begins to build in it any more
+                    pass
+                if self._owned.iterators:
+                    departing.run(functools.partial(_delete, self._old, self._before, trim=True))
+                else:
+                    _delete(self._old, self._before)
 
     def _lingers(self) -> bool:
         """Would letting go of the old session stop its workers? They delete one session at a time, begin no run meanwhile, and wait
@@ -266,6 +271,13 @@ class _Successor:
             before.homes.empty(before.ahead, self._view, self._owned.variables, before.new_prefix())
         except Exception as e:  # no more than memory that is not free
             log.info("session %s: the variables of the session before the restart stay: %s", self._engine.session_id, e)
+
+
+def _delete(raw: Any, switcher: Switcher, trim: bool = False) -> None:
+    capi.delete_session(raw)
+    switcher.retire()
+    if trim:
+        capi.give_memory_back()
 
 
 def _blocked(engine: SessionEngine) -> str:

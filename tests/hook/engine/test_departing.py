@@ -1,0 +1,60 @@
+"""Sessions that are replaced and take long to delete: nobody waits for them, but for those that come when there are too many."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+import pytest
+
+tf = pytest.importorskip("tensorflow.compat.v1")
+
+from stepd.hook.engine import capi, departing  # noqa: E402
+from stepd.hook.model import LiveStrategy, Way  # noqa: E402
+
+
+def test_deletions_go_on_beside_whoever_asked_but_not_too_many() -> None:
+    gone, held = departing.Departing(), threading.Event()
+    began = [threading.Event() for _ in range(departing._MOST)]
+    for event in began:
+        gone.run(lambda event=event: (event.set(), held.wait(60)))  # type: ignore[misc]
+    assert all(event.wait(60) for event in began)
+    by: list[threading.Thread] = []
+    gone.run(lambda: by.append(threading.current_thread()))
+    assert by == [threading.current_thread()]
+    held.set()
+    gone.stop()
+    assert not gone._threads
+    gone.run(lambda: by.append(threading.current_thread()))
+    assert by == [threading.current_thread()] * 2, "nothing begins beside a process that ends"
+
+
+def test_a_restart_is_over_before_the_old_iterator_is(
+    hooked: Any, replies: Any, tmp_path: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    going, held, delete = threading.Event(), threading.Event(), capi.delete_session
+
+    def slow(raw: Any) -> None:
+        if raw is old:
+            going.set()
+            assert held.wait(60)
+        delete(raw)
+
+    monkeypatch.setattr(capi, "delete_session", slow)
+    listener = hooked(state_dir=tmp_path)
+    with tf.Graph().as_default():
+        values = tf.data.make_one_shot_iterator(tf.data.Dataset.range(1 << 30).map(lambda i: i * i)).get_next()
+        with tf.Session() as session:
+            seen = [session.run(values) for _ in range(3)]
+            (engine,) = listener.engines
+            old, reply = engine.raw, replies()
+            engine.request_switch(LiveStrategy("s", {}), Way.RESTART, reply)
+            while not reply.came():  # it is told after the first run in the new session
+                seen.append(session.run(values))
+                reply.pause()
+            assert reply.outcome.ok and reply.outcome.way is Way.RESTART, reply.outcome
+            assert going.wait(60) and not held.is_set()
+            seen.append(session.run(values))
+        assert not listener.engines, "the program's own close waited for what was replaced"
+        held.set()
+    assert seen == [k * k for k in range(len(seen))]
