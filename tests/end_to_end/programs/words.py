@@ -60,7 +60,7 @@ def steady(said: Counter[str], folder: str) -> list[list[object]]:
     for text, times in said.items():
         if "/sec" in text or "global step (tf.train.get_global_step) has not been increased" in text:  # by which came first
             continue
-        text = re.sub(r"\d{4}-\d\d-\d\d-\d\d:\d\d:\d\d", "<time>", temporary.sub("<temporary>", text))
+        text = re.sub(r"\d{4}-\d\d-\d\d[-T]\d\d:\d\d:\d\d", "<time>", temporary.sub("<temporary>", text))
         text = re.sub(r"0x[0-9a-f]{6,}|localhost:\d+|127\.0\.0\.1:\d+", "<address>", text.replace(folder, "<cwd>"))
         kept[re.sub(r"\d+\.\d+(e[+-]?\d+)?", "<number>", text)[:400]] += times
     return [[text, times] for text, times in sorted(kept.items())]

@@ -9,6 +9,8 @@ import pytest
 tf = pytest.importorskip("tensorflow.compat.v1")
 from tensorflow.core.framework import attr_value_pb2  # noqa: E402
 
+from stepd.hook.engine.settings import Chaos  # noqa: E402
+
 
 def error_of_a_product_whose_shapes_do_not_fit() -> str:
     """The program has changed an op so that it can no longer be computed, nor imported: TensorFlow says so when it runs."""
@@ -29,3 +31,27 @@ def test_what_cannot_be_mirrored_runs_and_fails_as_it_does_plainly(hooked: Any, 
     monkeypatch.setattr(listener, "session_opened", lambda engine: (opened.append(engine), listener.engines.append(engine)))
     assert error_of_a_product_whose_shapes_do_not_fit() == plain
     assert "size-incompatible" in plain and len(opened) == 1 and not opened[0].ran
+
+
+def error_of_a_callable_whose_session_is_closed() -> BaseException:
+    """Keras holds such callables. This one has not run since the last switch."""
+    with tf.Graph().as_default():
+        v = tf.get_variable("v", initializer=[1.0, 2.0], use_resource=True)
+        read, train = tf.square(v), tf.train.GradientDescentOptimizer(0.1).minimize(tf.reduce_sum(tf.tanh(v)))
+        with tf.Session() as session:
+            session.run(v.initializer)
+            call = session.make_callable(read)
+            for _ in range(4):
+                session.run(train)
+        with pytest.raises(tf.errors.CancelledError) as refused:
+            call()
+    return refused.value
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_callable_of_a_closed_session_says_so_as_it_does_plainly(hooked: Any, seed: int) -> None:
+    plain = error_of_a_callable_whose_session_is_closed()
+    listener = hooked(chaos=Chaos(2, "in-session", seed=seed, devices=2))
+    error = error_of_a_callable_whose_session_is_closed()
+    assert any(outcome.ok for outcome in listener.switches)
+    assert str(error) == str(plain) and error.__context__ is None and not listener.failed

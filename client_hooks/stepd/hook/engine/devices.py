@@ -71,6 +71,7 @@ class Devices:
         self.local_workers = local_workers
         self.names = frozenset(d.name for d in found)
         self.usable = tuple(d for d in found if d.usable)
+        self._types = frozenset(d.type for d in self.usable)
         self._user_devices = user_devices
         self._soft = soft
 
@@ -104,9 +105,8 @@ class Devices:
             wanted = Spec()
         else:
             wanted = parse(node.requested)
-        return tuple(
-            d.name for d in self.usable if agrees(d.name, wanted, with_index=keep) and has_kernel(node.op, node.proto, d.type)
-        )
+        able = kernel_types(node.op, node.proto, self._types)
+        return tuple(d.name for d in self.usable if d.type in able and agrees(d.name, wanted, with_index=keep))
 
 
 def _task(device: str) -> tuple[str, int | None]:

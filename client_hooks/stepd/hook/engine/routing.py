@@ -127,6 +127,8 @@ class Routing:
 
     def _routed(self, kind: Kind) -> Route | None:
         with self._engine.lock:
+            if self._engine.closed:
+                return None  # what runs now, runs into that
             switcher = self.switcher()
             try:
                 return self._made(switcher, kind)
