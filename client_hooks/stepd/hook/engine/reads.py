@@ -16,9 +16,10 @@ from stepd.hook.engine.kinds import Kind
 from stepd.hook.engine.races import SHORT_READ, is_write, races, to_keep
 from stepd.hook.order.conditions import conditions
 from stepd.hook.order.edges import Edge
+from stepd.hook.order.rounds import may_need
 from stepd.hook.order.steps import executed
 from stepd.hook.order.ties import FLOATS
-from stepd.hook.order.walk import needs, sorted_by_needs
+from stepd.hook.order.walk import sorted_by_needs
 from stepd.hook.ports import StepKind
 
 # Grappler leaves these as they are whatever hangs on them. What else computes with floats it may fuse while nothing hangs on it.
@@ -53,7 +54,7 @@ def first_reads(view: GraphView, step: StepKind) -> Settled:
     if not pairs:
         return Settled(NOTHING, not found)
     run = executed(view, step)
-    needed = needs(view, run)
+    needed = may_need(view, run)
     order = sorted_by_needs(needed)
     if order is None:
         return Settled(NOTHING, False)
@@ -138,7 +139,7 @@ def possible(view: GraphView, reads: Collection[First], split: Collection[str], 
     if not left:
         return NOTHING
     ordered = [(edge.tie.signal, edge.tie.held) for edge in edges]
-    return left if sorted_by_needs(needs(view, view.nodes.keys()), [*ordered, *left]) is not None else NOTHING
+    return left if sorted_by_needs(may_need(view, view.nodes.keys()), [*ordered, *left]) is not None else NOTHING
 
 
 class Unordered:

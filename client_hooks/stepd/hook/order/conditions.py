@@ -9,14 +9,12 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 
 from stepd.hook.engine.graphview import GraphView
-from stepd.hook.order.walk import NEXT
+from stepd.hook.order.walk import ENTER, EXIT, NEXT
 
 # (Switch's predicate, output taken): all of them must hold.
 Conditions = frozenset[tuple[str, int]]
 NONE: Conditions = frozenset()
 
-_ENTER = frozenset({"Enter", "RefEnter"})
-_EXIT = frozenset({"Exit", "RefExit"})
 _SWITCH = frozenset({"Switch", "RefSwitch"})
 _MERGE = frozenset({"Merge", "RefMerge"})
 _UNKNOWN = frozenset({"_SwitchN", "_XlaMerge", "RefSelect"})
@@ -27,7 +25,7 @@ def conditions(view: GraphView, order: Collection[str]) -> dict[str, Conditions 
     around = loops(view, order)
     found = in_a_round(view, order, around)
     for name in order:
-        if around[name] and (len(around[name]) > 1 or view.nodes[name].op not in _EXIT):
+        if around[name] and (len(around[name]) > 1 or view.nodes[name].op not in EXIT):
             found[name] = None
     return found
 
@@ -39,10 +37,10 @@ def in_a_round(view: GraphView, order: Iterable[str], around: Mapping[str, tuple
     for name in order:
         node = view.nodes[name]
         above = [of_input(view, found, source, index) for source, index in node.inputs if source in found]
-        if node.op in _ENTER:
+        if node.op in ENTER:
             entered[around[name]] = _all([entered.get(around[name], NONE), *above])
             found[name] = NONE
-        elif node.op in _EXIT:
+        elif node.op in EXIT:
             found[name] = entered.get(around[name])
         elif node.op in _MERGE:
             turns = any(view.nodes[source].op in NEXT for source, _ in node.inputs)
@@ -58,13 +56,13 @@ def loops(view: GraphView, order: Iterable[str]) -> dict[str, tuple[str, ...]]:
     for name in order:
         node = view.nodes[name]
         around = max((_loops_after(view, found, source) for source, _ in node.inputs if source in found), key=len, default=())
-        found[name] = (*around, node.proto.attr["frame_name"].s.decode()) if node.op in _ENTER else around
+        found[name] = (*around, node.proto.attr["frame_name"].s.decode()) if node.op in ENTER else around
     return found
 
 
 def _loops_after(view: GraphView, loops: Mapping[str, tuple[str, ...]], source: str) -> tuple[str, ...]:
     """The loops around the outputs of `source`."""
-    return loops[source][:-1] if view.nodes[source].op in _EXIT else loops[source]
+    return loops[source][:-1] if view.nodes[source].op in EXIT else loops[source]
 
 
 def of_input(view: GraphView, found: Mapping[str, Conditions | None], source: str, index: int) -> Conditions | None:

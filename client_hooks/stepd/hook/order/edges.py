@@ -15,11 +15,12 @@ from stepd.hook.engine.graphview import GraphView, function_attrs, is_stateful, 
 from stepd.hook.order import ties
 from stepd.hook.order.conditions import Conditions, conditions
 from stepd.hook.order.finder import Finder
+from stepd.hook.order.rounds import may_need
 from stepd.hook.order.schedule import Pool, schedule
 from stepd.hook.order.steps import executed, memberships
 from stepd.hook.order.ties import Tie, tie
 from stepd.hook.order.waits import waits
-from stepd.hook.order.walk import needs, sorted_by_needs
+from stepd.hook.order.walk import sorted_by_needs
 from stepd.hook.ports import StepKind
 
 # Ops that take less than this share of their device's time, or less than so many seconds, are left to the runtime.
@@ -69,7 +70,7 @@ def order_edges(
     """
     steps = [executed(view, kind) for kind in kinds]
     members = memberships(steps)
-    needed = needs(view, view.nodes.keys())  # also what no step runs: a cycle through fed ops could not be imported
+    needed = may_need(view, view.nodes.keys())  # also what no step runs: a cycle through fed ops could not be imported
     chosen: list[Edge] = []
     for step in sorted(steps, key=lambda step: -sum(wanted.seconds.get(name, 0.0) for name in step)):
         more = _edges_of_step(view, classes, step, members, wanted, device_of, pool_of_device, {edge.after for edge in chosen})
@@ -93,7 +94,7 @@ def _edges_of_step(
     pool_of_device: Mapping[str, Pool],
     done: Collection[str],
 ) -> list[Edge]:
-    needed = needs(view, step)
+    needed = may_need(view, step)
     order = sorted_by_needs(needed)
     if order is None:
         return []

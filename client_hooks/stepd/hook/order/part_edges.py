@@ -16,11 +16,12 @@ from stepd.hook.order.conditions import conditions
 from stepd.hook.order.edges import Edge, Wanted, behind, is_acyclic, may_end, seconds_of, worth_an_order
 from stepd.hook.order.finder import Finder
 from stepd.hook.order.pieces import Pieces, piece, pieces_of
+from stepd.hook.order.rounds import may_need
 from stepd.hook.order.schedule import Pool, schedule
 from stepd.hook.order.steps import executed, memberships
 from stepd.hook.order.ties import Tie
 from stepd.hook.order.waits import may_block, waits_of
-from stepd.hook.order.walk import needs, sorted_by_needs
+from stepd.hook.order.walk import sorted_by_needs
 from stepd.hook.ports import StepKind
 from stepd.hook.rewrite.chosen import Chosen
 
@@ -40,7 +41,7 @@ def part_edges(
     """The edges for steps of `kinds` in which the ops of `chosen` are in parts. `device_of`: of whole ops and of joins."""
     steps = [executed(view, kind) for kind in kinds]
     members = memberships(steps)
-    needed = needs(view, view.nodes.keys())
+    needed = may_need(view, view.nodes.keys())
     found: list[Edge] = []
     for step in sorted(steps, key=lambda step: -sum(wanted.seconds.get(name, 0.0) for name in step)):
         done = {(edge.after, edge.parts[1]) for edge in found}
@@ -82,7 +83,7 @@ def _of_step(
     pool_of_device: Mapping[str, Pool],
 ) -> list[Edge]:
     pieces = pieces_of(view, step, chosen, device_of)
-    order, whole_order = sorted_by_needs(pieces.needed), sorted_by_needs(needs(view, step))
+    order, whole_order = sorted_by_needs(pieces.needed), sorted_by_needs(may_need(view, step))
     if order is None or whole_order is None:
         return []
     pool_of = {name: pool for name in order if (pool := pool_of_device.get(pieces.device_of[name])) is not None}

@@ -9,7 +9,8 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 from stepd.hook.engine.graphview import GraphView
-from stepd.hook.order.walk import NEXT
+from stepd.hook.order.rounds import rounds
+from stepd.hook.order.walk import EXIT, NEXT
 from stepd.hook.rewrite.chosen import Chosen
 
 WHOLE = -1
@@ -60,7 +61,10 @@ class _Awaited:
 
     def _inputs(self, name: str) -> list[tuple[str, int]]:
         nodes = self._view.nodes
-        return [(s, i) for s, i in nodes[name].inputs if s in self._step and nodes[s].op not in NEXT]
+        inputs = [(s, i) for s, i in nodes[name].inputs if nodes[s].op not in NEXT]
+        if nodes[name].op in EXIT:
+            inputs += [(source, 0) for source in rounds(self._view, name)]
+        return [(source, index) for source, index in inputs if source in self._step]
 
     def by_whole(self, name: str) -> list[str]:
         found = []

@@ -6,11 +6,13 @@ from collections.abc import Collection, Iterable, Mapping
 
 from stepd.hook.engine.graphview import GraphView
 
+ENTER = frozenset({"Enter", "RefEnter"})
+EXIT = frozenset({"Exit", "RefExit"})
 NEXT = frozenset({"NextIteration", "RefNextIteration"})
 
 
 def needs(view: GraphView, names: Collection[str]) -> dict[str, list[str]]:
-    """The distinct ops that each of `names` needs among `names`; the back edges of loops are left out."""
+    """The distinct ops that each of `names` needs among `names`; the back edges of loops are left out (`rounds`)."""
     nodes = view.nodes
     return {
         name: list(dict.fromkeys(s for s, _ in nodes[name].inputs if s in names and nodes[s].op not in NEXT))
