@@ -36,6 +36,7 @@ CORE_MODES = ("idle", "both")
 CORE_SCRIPTS = ["exits"]
 CORE = frozenset(
     [
+        "branches.recurrent_by_hand",
         "callables.make_callable",
         "callables.from_options",
         "control_flow.loops_v1",
