@@ -14,7 +14,7 @@ from order_cases import NOTHING_HELD, POOLS, kind  # noqa: E402
 
 from stepd.hook.engine.graphview import GraphView  # noqa: E402
 from stepd.hook.order.edges import Edge, Wanted, order_edges  # noqa: E402
-from stepd.hook.order.rounds import may_need, rounds  # noqa: E402
+from stepd.hook.order.rounds import may_need, never_ends, rounds  # noqa: E402
 from stepd.hook.order.walk import needs, sorted_by_needs  # noqa: E402
 
 COSTLY = ("MatMul",)
@@ -106,3 +106,13 @@ def test_every_step_ends_whatever_the_priorities() -> None:
             with tf.Session(graph=ordered) as session:
                 assert (session.run("last:0", options=tf.RunOptions(timeout_in_ms=20_000)) == expected).all()
     assert total >= 12  # there was something to order
+
+
+def test_a_copy_that_waits_for_itself_through_a_loop_is_recognised() -> None:
+    proto = looping().as_graph_def()
+    assert not never_ends(proto.node)
+    nodes = {node.name: node for node in proto.node}
+    nodes["taken"].input.append("^beside")
+    assert not never_ends(proto.node)
+    nodes["deep"].input.append("^behind")
+    assert never_ends(proto.node)

@@ -25,7 +25,7 @@ from stepd.hook.engine.mirror import Mirror
 from stepd.hook.engine.plan import Plan, lifting, ordered, reading, sharing
 from stepd.hook.engine.reads import NOTHING, First, Reads, possible, serves
 from stepd.hook.model import Order
-from stepd.hook.order import barriers, control, priorities
+from stepd.hook.order import barriers, control, priorities, rounds
 from stepd.hook.order.native import library
 from stepd.hook.order.planning import NO_ORDER, still_possible
 from stepd.hook.order.steps import executed
@@ -166,6 +166,8 @@ class Copy:
         where = plan.device_of, edges, device, *self._splits(view, missing), plan.reads, plan.sums, plan.lifts, plan.shares
         mark = self._new_prefix()
         nodes = copied_nodes(view, missing, self._here_names(), mark, *where)
+        if rounds.never_ends(nodes):
+            raise ValueError("ops of the copy would wait for each other through a loop: no step of it would end")
         if self.plan.order.way is Order.NATIVE:
             library.add(self._own_table(), priorities.with_table(nodes, missing, self.plan.order.priority, self._own_table()))
         devices = [known.name for known in self._devices.all] if self._devices is not None else []

@@ -7,10 +7,12 @@ would close a cycle that no sorting of the graph without back edges can see, and
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
+
+from tensorflow.core.framework import graph_pb2, node_def_pb2
 
 from stepd.hook.engine.graphview import GraphView
-from stepd.hook.order.walk import ENTER, EXIT, NEXT, needs
+from stepd.hook.order.walk import ENTER, EXIT, NEXT, needs, sorted_by_needs
 
 
 def may_need(view: GraphView, names: Collection[str]) -> dict[str, list[str]]:
@@ -27,7 +29,7 @@ def rounds(view: GraphView, leaving: str) -> list[str]:
     """The NextIterations of the loop that the Exit `leaving` depends on, by whatever number of rounds."""
     found: list[str] = []
     seen = {leaving}
-    stack = [(source, 0) for source, _ in view.nodes[leaving].inputs]
+    stack = [(source, 0) for source, _ in view.nodes[leaving].inputs if source in view.nodes]
     while stack:
         name, inner = stack.pop()  # inner: how many loops within this one
         if name in seen:
@@ -41,5 +43,15 @@ def rounds(view: GraphView, leaving: str) -> list[str]:
         elif node.op in EXIT:
             inner += 1
         if inner >= 0:
-            stack += [(source, inner) for source, _ in node.inputs]
+            stack += [(source, inner) for source, _ in node.inputs if source in view.nodes]
     return found
+
+
+def never_ends(nodes: Iterable[node_def_pb2.NodeDef]) -> bool:
+    """Whether some of `nodes` wait for each other through a loop. TensorFlow refuses other cycles when it imports them, but not
+    these: a step that several workers share would hang. Inputs that are not among `nodes` count as there."""
+    graph = graph_pb2.GraphDef(node=nodes)
+    if not any(node.op in EXIT for node in graph.node):
+        return False
+    view = GraphView.parse(graph.SerializeToString(), str)
+    return sorted_by_needs(may_need(view, view.nodes.keys())) is None
