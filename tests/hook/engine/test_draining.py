@@ -276,6 +276,24 @@ def test_a_run_that_may_wait_for_something_else_is_not_drained(hooked: Any, repl
         assert ended(producer)
 
 
+def test_quantized_elements_stay_where_they_are(hooked: Any, reply: Any) -> None:
+    """A run returns them as plain integers, which could not be put back."""
+    listener = hooked()
+    queue = tf.FIFOQueue(1, tf.qint8, shapes=[[]])
+    given, other, limit = tf.placeholder(tf.int8, []), tf.constant(1) + 1, tf.RunOptions(timeout_in_ms=1000 * SECONDS)
+    put, get = queue.enqueue(tf.bitcast(given, tf.qint8)), tf.bitcast(queue.dequeue(), tf.int8)
+    with tf.Session() as session:
+        session.run([other])
+        session.run(put, {given: 1})
+        (engine,) = listener.engines
+        producer = start(lambda: [session.run(put, {given: k}) for k in (2, 3)] and None)
+        blocked_in(engine, 1)
+        raw = engine.raw
+        restarted(engine, reply, session, other)
+        assert engine.raw is raw and [int(session.run(get, options=limit)) for _ in range(3)] == [1, 2, 3]
+        assert ended(producer)
+
+
 def test_elements_are_put_back_before_the_others() -> None:
     from stepd.hook.engine.graphview import GraphView
     from stepd.hook.engine.mirror import Mirror

@@ -24,6 +24,10 @@ CARRIED = frozenset({"FIFOQueueV2", "PaddingFIFOQueueV2"})
 CARRIED_EMPTY = frozenset({"PriorityQueueV2"})
 
 
+# A run returns their values as plain integers, which no run takes for them.
+_QUANTIZED = {types_pb2.DT_QINT8, types_pb2.DT_QUINT8, types_pb2.DT_QINT16, types_pb2.DT_QUINT16, types_pb2.DT_QINT32}
+
+
 class QueueObstacleError(Exception):
     """A queue is in a state that cannot be carried; the message names it and says why."""
 
@@ -44,7 +48,7 @@ def carriable(node: Node) -> bool:
     """May this op's content be carried, as far as its type says?"""
     if node.op not in CARRIED | CARRIED_EMPTY:
         return False
-    return not {types_pb2.DT_RESOURCE, types_pb2.DT_VARIANT} & set(component_types(node))
+    return not (_QUANTIZED | {types_pb2.DT_RESOURCE, types_pb2.DT_VARIANT}) & set(component_types(node))
 
 
 def component_types(node: Node) -> list[int]:
