@@ -13,11 +13,10 @@ from tensorflow.core.framework import types_pb2
 
 from stepd.hook.engine.graphview import GraphView
 from stepd.hook.order.conditions import Conditions, in_a_round, loops, of_input
-from stepd.hook.order.walk import NEXT, needs, sorted_by_needs
+from stepd.hook.order.walk import EXIT, NEXT, needs, sorted_by_needs
 
 _MERGE = frozenset({"Merge", "RefMerge"})
 _SWITCH = frozenset({"Switch", "RefSwitch"})
-_EXIT = frozenset({"Exit", "RefExit"})
 _EVERYTHING = -1  # as a set of bits
 
 
@@ -94,7 +93,7 @@ class Before:
         if node.op in _MERGE:
             return self._merged([read for read in inputs if read[1] >= 0]) | _any(self._of_input(r) for r in inputs if r[1] < 0)
         waits = _any(self._of_input(read) for read in inputs)
-        return waits | self._of_all_rounds(inputs[0][0]) if node.op in _EXIT and inputs else waits
+        return waits | self._of_all_rounds(inputs[0][0]) if node.op in EXIT and inputs else waits
 
     def _of_input(self, read: tuple[str, int]) -> int:
         source, index = read
