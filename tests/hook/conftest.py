@@ -1,4 +1,4 @@
-"""Fakes for both sides of the observer: an engine that switches when told to, and a daemon on a real socket."""
+"""Fakes for both sides of the observer (an engine that switches when told to, a daemon on a real socket), and older loops."""
 
 from __future__ import annotations
 
@@ -194,3 +194,14 @@ def native() -> Path:
         part.chmod(0o700)
     library.load(path, of.text)
     return path
+
+
+@pytest.fixture
+def first_generation() -> Iterator[None]:
+    """Conditions and loops of TensorFlow's first generation."""
+    tf = pytest.importorskip("tensorflow.compat.v1")
+    second = tf.control_flow_v2_enabled()
+    tf.disable_control_flow_v2()
+    yield
+    if second:
+        tf.enable_control_flow_v2()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -14,15 +14,7 @@ from stepd.hook.engine.kinds import step_kind  # noqa: E402
 from stepd.hook.engine.races import races  # noqa: E402
 from stepd.hook.engine.reads import first_reads  # noqa: E402
 
-
-@pytest.fixture(autouse=True)
-def first_generation() -> Iterator[None]:
-    """Conditions and loops of the first generation."""
-    second = tf.control_flow_v2_enabled()
-    tf.disable_control_flow_v2()
-    yield
-    if second:
-        tf.enable_control_flow_v2()
+pytestmark = pytest.mark.usefixtures("first_generation")
 
 
 def variable(name: str = "v", use_resource: bool = True) -> Any:

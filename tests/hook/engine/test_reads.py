@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -21,16 +21,6 @@ from stepd.hook.order.steps import executed  # noqa: E402
 
 def view_of(graph: Any) -> GraphView:
     return GraphView.parse(graph.as_graph_def().SerializeToString(), lambda name: name)
-
-
-@pytest.fixture
-def branches() -> Iterator[None]:
-    """Conditions of the first generation."""
-    second = tf.control_flow_v2_enabled()
-    tf.disable_control_flow_v2()
-    yield
-    if second:
-        tf.enable_control_flow_v2()
 
 
 def late(value: Any, ops: int = 12) -> Any:
@@ -76,7 +66,7 @@ def test_what_may_wait_or_is_as_late_as_the_write_is_left_alone() -> None:
     assert first_reads(view, step_kind([], [after.name], [quick.name])).reads <= {First(after.op.inputs[0].op.name, quick.name)}
 
 
-def test_a_read_in_a_branch_tells_behind_it(branches: None) -> None:
+def test_a_read_in_a_branch_tells_behind_it(first_generation: None) -> None:
     """As the step that summaries are saved by, which is read if it is initialized."""
     with tf.Graph().as_default() as graph:
         v = tf.get_variable("v", [], initializer=tf.zeros_initializer(), use_resource=True)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -17,17 +16,9 @@ from stepd.hook.order.edges import Edge, Wanted, order_edges  # noqa: E402
 from stepd.hook.order.rounds import may_need, never_ends, rounds  # noqa: E402
 from stepd.hook.order.walk import needs, sorted_by_needs  # noqa: E402
 
+pytestmark = pytest.mark.usefixtures("first_generation")
+
 COSTLY = ("MatMul",)
-
-
-@pytest.fixture(autouse=True)
-def first_generation() -> Iterator[None]:
-    """Conditions and loops of the first generation."""
-    second = tf.control_flow_v2_enabled()
-    tf.disable_control_flow_v2()
-    yield
-    if second:
-        tf.enable_control_flow_v2()
 
 
 def product(name: str, *values: Any) -> Any:
