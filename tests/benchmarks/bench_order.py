@@ -56,6 +56,30 @@ def fan(tf: Any) -> tuple[Any, dict[Any, Any]]:
     return ends, {x: weights(0, n, n)}
 
 
+def join(tf: Any) -> tuple[Any, dict[Any, Any]]:
+    """The same, but the chain waits for four ops: whatever order TensorFlow happens to take, one of them comes late."""
+    n = 512
+    x = tf.placeholder(tf.float32, [n, n], name="x")
+
+    def product(value: Any, seed: int, name: str) -> Any:
+        return tf.matmul(value, tf.constant(weights(seed, n, n)), name=name)
+
+    with tf.device("/cpu:0"):
+        urgent, ends = [], []
+        for k in range(12):
+            first = product(x, k, f"first{k}")
+            if k % 3 == 1:
+                urgent.append(first)
+            else:
+                ends.append(tf.reduce_mean(product(first, 20 + k, f"second{k}")))
+        value = tf.add_n(urgent)
+    with tf.device("/cpu:1"):
+        for k in range(14):
+            value = product(value, 100 + k, f"chain{k}")
+        ends.append(tf.reduce_mean(value))
+    return ends, {x: weights(0, n, n)}
+
+
 def dense(tf: Any, layers: int, width: int, batch: int, device_of: Callable[[int], int]) -> tuple[Any, dict[Any, Any]]:
     x = tf.placeholder(tf.float32, [batch, width], name="x")
     hidden = x
@@ -114,7 +138,7 @@ def recurrent(tf: Any) -> tuple[Any, dict[Any, Any]]:
 
 
 CASES: dict[str, Callable[[Any], tuple[Any, dict[Any, Any]]]] = {
-    case.__name__: case for case in (fan, backward, one_device, convolutions, recurrent)
+    case.__name__: case for case in (fan, join, backward, one_device, convolutions, recurrent)
 }
 
 
