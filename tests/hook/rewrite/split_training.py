@@ -89,6 +89,32 @@ def replicated(weights: Sequence[float], into: tuple[int, ...] = ()) -> Picks:
     return pick
 
 
+def sliced(weights: Sequence[float], columns: bool) -> Picks:
+    """Dense layers along their weight, by columns or by rows (tensor parallelism); all else along the batch."""
+
+    def pick(facts: Facts) -> tuple[dict[str, Chosen], dict[str, str]]:
+        nodes = facts.view.nodes
+        products = {}
+        for name in facts.order:
+            if nodes[name].op == "MatMul":
+                of_weight = _is_weight(facts, facts.data_inputs(name)[1][0])
+                back = of_weight and nodes[name].proto.attr["transpose_b"].b
+                products[name] = ("1" if back != columns else "inner") if of_weight else ("1" if columns else "0")
+        splits = [Split(name, axis, len(weights), (), tuple(weights)) for name, axis in products.items()]
+        regions = batch_regions(facts, products)
+        splits += [Split(name, "batch", len(weights), (), tuple(weights)) for name in regions.ways]
+        return choose(facts, splits, regions.ways)
+
+    return pick
+
+
+def _is_weight(facts: Facts, name: str) -> bool:
+    """Whether an op hands out a variable."""
+    while facts.view.nodes[name].op in ("Identity", "Enter"):
+        name = facts.data_inputs(name)[0][0]
+    return facts.view.nodes[name].op in ("ReadVariableOp", "VariableV2")
+
+
 def train_both(model: str, data: Data, steps: int, pick: Picks, nudge: bool = False) -> Both:
     """Losses of `steps` steps of a model of split_models, plainly and with what `pick` chooses split; and nudged if asked for."""
     with tf.Graph().as_default() as graph:

@@ -10,7 +10,7 @@ import tensorflow.compat.v1 as tf
 from split_harness import assert_same, copied, facts_of
 from split_models import MODELS, Data
 from split_programs import PROGRAMS
-from split_training import replicated, train_both
+from split_training import replicated, sliced, train_both
 
 from stepd.hook.model import Split
 from stepd.hook.rewrite import table
@@ -36,6 +36,15 @@ def test_a_replicated_program_learns_the_same(model: str) -> None:
     assert all(name.startswith(read) for name in both.cuts()), both.cuts()
     assert all(both.facts.view.nodes[reader].op.startswith("Resource") for _, reader in both.joined()), both.joined()
     assert both.waits_across() == [], "devices would go in step"
+
+
+@pytest.mark.parametrize("model, columns", [("alexnet", True), ("bert", False)])
+def test_dense_layers_cut_along_their_weights_learn_the_same(model: str, columns: bool) -> None:
+    both = train_both(model, Data(np.float64, 6), 4, sliced(UNEVEN, columns))
+    assert both.difference < 1e-10 and not both.refused
+    assert both.plain[0] != both.plain[-1]
+    axes = {both.chosen[name].way.axis for name in both.chosen if both.facts.view.nodes[name].op == "MatMul"}
+    assert axes == ({"1", "inner"} if columns else {"0", "1", "inner"})
 
 
 @pytest.mark.parametrize("how", ["fed", "iterator", "queue"])
