@@ -157,6 +157,18 @@ def test_ops_that_wait_at_the_same_time_are_chained_by_priority() -> None:
     assert [(e.before, e.after) for e in fan(3, 1, 2).edges()] == [("r1", "r2"), ("r2", "r0")]
 
 
+def test_an_op_waits_for_all_that_come_before_it_where_one_of_them_may_run_much_earlier() -> None:
+    """In the plan the device runs `first`, `urgent`, `aside`, `late`. `aside` cannot be held for `urgent`, which waits for `far`:
+    in a step in which `far` is late it runs long before, and then `late` must not run beside `urgent`."""
+    view = view_of(node("far", []), node("first", []), node("urgent", ["far"]), node("aside", []), node("late", ["far"]))
+    priority = {"far": 0, "first": 1, "urgent": 2, "aside": 3, "late": 4}
+    seconds = dict.fromkeys(view.nodes, 1e-3) | {"first": 2e-3}
+    step = kind("first", "urgent", "aside", "late")
+    case = Case(view, dict.fromkeys(view.nodes, "d0") | {"far": "d1"}, seconds, priority, (step,))
+    found = {(edge.before, edge.after) for edge in case.edges()}
+    assert found == {("first", "urgent"), ("first", "aside"), ("aside", "late"), ("urgent", "late")}
+
+
 def test_cheap_ops_are_left_alone() -> None:
     case = fan(3, 1, 2)
     cheap = Case(case.view, case.device_of, {**case.seconds, "r2": 1e-6}, case.priority, case.kinds)

@@ -103,7 +103,8 @@ def _edges_of_step(
     plan = schedule(needed, pool_of, seconds, wanted.priority)
     held = conditions(view, order)
     ends = _ends(view, classes, seconds, wanted, held)
-    numbers = _with_groups(classes, ends)
+    by_start = sorted(ends, key=lambda name: (plan.start[name], wanted.priority[name]))
+    numbers = _with_groups(classes, by_start)
     waiting, above = waits(view, order, needed, device_of), behind(order, needed, numbers)
     finder = Finder(str, members, held, device_of, waiting, above, numbers, ends, wanted.priority)
 
@@ -112,11 +113,9 @@ def _edges_of_step(
         return Edge(before, after, found) if found is not None else None
 
     edges = []
-    for after in sorted(ends, key=lambda name: (plan.start[name], wanted.priority[name])):
+    for after in by_start:
         if after not in done:
-            edge = finder.edge_to(after, plan, tied)
-            if edge is not None:
-                edges.append(edge)
+            edges += finder.edges_to(after, plan, tied)
     return edges
 
 

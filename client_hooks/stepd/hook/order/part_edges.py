@@ -93,8 +93,9 @@ def _of_step(
     plan = schedule(pieces.needed, pool_of, seconds, priority)
     held = conditions(view, whole_order)
     ends = [n for n in seconds if n in priority and may_end(view, classes, pieces.origin[n][0], held)]
+    by_start = sorted(ends, key=lambda name: (plan.start[name], priority[name]))
     ties = _Ties(view, classes, pieces)
-    numbered = {name: k for k, name in enumerate(dict.fromkeys([*ends, *(ties.first(name) for name in ends)]))}
+    numbered = {name: k for k, name in enumerate(dict.fromkeys([*by_start, *(ties.first(name) for name in ends)]))}
     waiting = waits_of(order, pieces.needed, pieces.device_of, lambda name: may_block(view, pieces.origin[name][0]))
     above = behind(order, pieces.needed, numbered)
     finder = Finder(
@@ -108,8 +109,7 @@ def _of_step(
         (told, one), (holds, other) = pieces.origin[signal], pieces.origin[waits]
         return Edge(pieces.origin[before][0], pieces.origin[after][0], Tie(told, None, holds, -1), (one, other))
 
-    found = (finder.edge_to(after, plan, tied) for after in sorted(ends, key=lambda name: (plan.start[name], priority[name])))
-    return [edge for edge in found if edge is not None]
+    return [edge for after in by_start for edge in finder.edges_to(after, plan, tied)]
 
 
 @dataclass(frozen=True)
