@@ -2,6 +2,7 @@
 prepared, and the step that switches; memory; the cost of a run afterwards.
 
     python tests/benchmarks/bench_switch_cost.py [--ops 10000] [--switches 6] [--devices 3] [--way auto|in-session|restart]
+        [--state 500]
 
 Drives the engine as the observer does (request_switch, then steps until it is done). The steps are a few milliseconds
 long, so that they hide nothing of what TensorFlow does meanwhile. Goals: wait <= 0.2 s, <= 50 MB a switch. Prints JSON.
@@ -22,15 +23,22 @@ from typing import Any
 
 from watcher import Watcher
 
+TABLE_MB = 25
+
 
 def resident() -> int:
     return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
-def build(ops: int, tf: Any) -> tuple[Any, Any]:
-    """A training graph of at least `ops` operations: a deep stack of small layers with Adam."""
+def build(ops: int, megabytes: int, tf: Any) -> tuple[Any, Any]:
+    """A training graph of at least `ops` operations: a deep stack of small layers with Adam, and tables of so many MB of which each
+    step reads a row."""
     x = tf.placeholder(tf.float32, [4, 8], name="x")
     hidden, k = x, 0
+    for first in range(0, megabytes, TABLE_MB):
+        shape = [min(TABLE_MB, megabytes - first) * 31_250, 8]
+        table = tf.get_variable(f"table{first}", shape, initializer=tf.ones_initializer(), use_resource=True, trainable=False)
+        hidden = hidden + tf.nn.embedding_lookup(table, [0, 1, 2, 3])
     while len(tf.get_default_graph().get_operations()) < ops * 5 // 16:  # the rest comes with the gradients and Adam
         w = tf.get_variable(f"w{k}", [8, 8], initializer=tf.glorot_uniform_initializer(seed=k), use_resource=True)
         hidden = hidden + tf.nn.tanh(tf.matmul(hidden, w) + 0.01) * 0.1
@@ -53,6 +61,7 @@ def main() -> int:
     parser.add_argument("--ops", type=int, default=10_000)
     parser.add_argument("--switches", type=int, default=6)
     parser.add_argument("--devices", type=int, default=3)
+    parser.add_argument("--state", type=int, default=0, help="MB of variables beside the layers")
     parser.add_argument("--way", default="auto", choices=["auto", "in-session", "restart"])
     args = parser.parse_args()
     os.environ.update({"TF_CPP_MIN_LOG_LEVEL": "3", "CUDA_VISIBLE_DEVICES": "", "STEPD_ENABLE": ""})
@@ -65,7 +74,7 @@ def main() -> int:
     tf.disable_v2_behavior()
     watcher = Watcher()
     install(watcher, EngineSettings(copies=args.switches + 2))
-    x, train = build(args.ops, tf)
+    x, train = build(args.ops, args.state, tf)
     init = tf.global_variables_initializer()
     graph = tf.get_default_graph()
     stateless = [op.name for op in graph.get_operations() if op.type in ("MatMul", "Mul", "AddV2", "Tanh", "TanhGrad", "Sum")]

@@ -120,12 +120,18 @@ def test_a_variable_that_is_one_string_is_carried(resource: bool, hooked: Any, r
         assert session.run(word) == b"written\0\0" and session.run(words).tolist() == [b"a", b"\0\xff\0"]
 
 
+@pytest.mark.parametrize("beside", ["", "table"])  # with a table, values are compared with the checkpoint's
+@pytest.mark.parametrize("value", [np.float32([1, 2]), np.arange(9, dtype=np.int8)], ids=["floats", "bytes"])
 def test_a_new_session_that_lost_a_value_is_let_go(
-    hooked: Any, reply: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    beside: str, value: Any, hooked: Any, reply: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     listener = hooked(state_dir=tmp_path)
-    v = tf.get_variable("v", initializer=np.float32([1, 2]), use_resource=True)
-    add = v.assign_add([1.0, 1.0])
+    v = tf.get_variable("v", initializer=value, use_resource=True)
+    add = v.assign_add([0] * (len(value) - 1) + [1])
+    start = [v.initializer]
+    if beside:
+        keys = tf.lookup.KeyValueTensorInitializer(["a"], np.int64([1]))
+        start.append(tf.lookup.StaticHashTable(keys, -1)._init_op)
     load = restart.Loading.load
 
     def load_and_spoil(loading: Any) -> None:
@@ -134,13 +140,13 @@ def test_a_new_session_that_lost_a_value_is_let_go(
 
     monkeypatch.setattr(restart.Loading, "load", load_and_spoil)
     with tf.Session() as session:
-        session.run(v.initializer)
+        session.run(start)
         session.run(add)
         raw = listener.engines[0].raw
         listener.engines[0].request_switch(LiveStrategy("s", {}), Way.RESTART, reply)
         while listener.engines[0].strategy_id == "" and not reply.came():
             pass
-        assert session.run(v).tolist() == [2, 3]
+        assert session.run(v).tolist() == [*value[:-1], value[-1] + 1]
         assert listener.engines[0].raw is raw
         assert "variable v is not in the new session" in reply.wait().why_this_way
     assert not any(tmp_path.iterdir())

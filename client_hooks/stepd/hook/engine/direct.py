@@ -27,6 +27,7 @@ class DirectSaving:
         """`readers`: variable -> the output in the old session that has its value."""
         self._old = old
         self._new = new
+        self._names = list(readers)
         self._fetches = list(readers.values())
         types = [state.value_type(old.view.nodes[name]) for name in readers]
         self.checkpoint = Checkpoint(directory, [Item(f"variable/{n}", t) for n, t in zip(readers, types, strict=True)])
@@ -41,8 +42,9 @@ class DirectSaving:
         self._save = [made[f"{new.prefix}/w/save"]]
         new.build(targets=self._save, feeds=self._feeds)
 
-    def save(self) -> None:
-        """Write the state; nothing may run in the old session meanwhile. Raises StateChangedError."""
+    def save(self) -> dict[str, Any]:
+        """Write the state; nothing may run in the old session meanwhile. Returns the values, by variable. Raises
+        StateChangedError."""
         try:
             values = self._old.run(self._fetches)
         except errors.FailedPreconditionError as e:
@@ -50,6 +52,7 @@ class DirectSaving:
         self.checkpoint.begin()
         self._new.run(targets=self._save, feeds=dict(zip(self._feeds, values, strict=True)))
         self.checkpoint.complete()
+        return dict(zip(self._names, values, strict=True))
 
 
 def readers_of(old: Side, owned: Inventory, homes: Homes) -> dict[str, Any]:

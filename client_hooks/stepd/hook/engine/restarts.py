@@ -217,11 +217,11 @@ class _Successor:
     def _move_state(self, owned: Inventory) -> dict[str, list[queues.Element]]:
         assert self._saving is not None
         contents = self._queues.old.contents(self._queues.draining.taken) if self._queues else []
-        self._saving.save()
+        saved = self._saving.save()
         self._loading.load()
         self._replay.advance(owned.draws)
         beyond = self._queues.new.fill(contents) if self._queues else {}
-        self._loading.verify()
+        self._loading.verify(saved)
         self.switcher.homes.at.update(self._moved)
         return beyond
 
