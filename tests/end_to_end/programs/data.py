@@ -181,7 +181,7 @@ def program_interrupted_input(record):
         n = number.read_value()
         put = queue.enqueue([n, tf.stack([tf.cast(n, tf.float32), 1.0])])
     runner = tf.train.QueueRunner(queue, [put])
-    (a, b), one = queue.dequeue_many(2), queue.dequeue()
+    (a, b), one, size = queue.dequeue_many(2), queue.dequeue(), queue.size()
     w = tf.get_variable("w", [2], initializer=tf.ones_initializer())
     train = tf.train.GradientDescentOptimizer(0.01).minimize(tf.reduce_sum(b * w))
     with tf.Session() as sess:
@@ -194,7 +194,7 @@ def program_interrupted_input(record):
         sess.run(queue.close(cancel_pending_enqueues=True))
         coordinator.join(threads)
         record.value("w", sess.run(w))
-        while sess.run(queue.size()):  # how many are left depends on the threads
+        while sess.run(size):  # how many are left depends on the threads
             sess.run(one)
         with record.error("closed"):
             sess.run(one)

@@ -77,6 +77,28 @@ def test_a_switch_moves_ops_and_variables_and_no_bit_changes(hooked: Any, reply:
     assert [r.strategy_id for r in listener.records[1:]] == [""] * 3 + ["all"] * 3 + [""] * 2
 
 
+@pytest.mark.parametrize("way", [Way.IN_SESSION, Way.RESTART])
+def test_a_strategy_for_which_nothing_had_to_be_copied_yet_is_in_force_for_what_comes_later(
+    hooked: Any, reply: Any, two_devices: Any, way: Way
+) -> None:
+    expected = plain_losses(3)
+    listener = hooked()
+    x, _, loss, step = model()
+    with tf.Session(config=two_devices) as session:
+        session.run(tf.global_variables_initializer())
+        (engine,) = listener.engines
+        other = engine.devices()[1].name
+        engine.request_switch(everything_on(engine, other), way, reply)
+        for _ in range(1000):
+            if engine.strategy_id == "all":
+                break
+            reply.pause()
+        assert engine.strategy_id == "all" and engine.switcher().homes.at["w"] == other
+        assert train(session, x, loss, step, batches(3)) == expected
+        outcome = reply.wait()
+        assert outcome.ok and outcome.honoured > 20 and outcome.not_honoured == ()
+
+
 @pytest.mark.parametrize("way", ["in-session", "restart", "both"])
 def test_chaos_switches_and_changes_no_bit(hooked: Any, way: Any, tmp_path: Any) -> None:
     expected = plain_losses(12)

@@ -72,9 +72,6 @@ class Copy:
         # Of kinds that were prepared for.
         self.routes: dict[Kind, Route] = {}
 
-    def __len__(self) -> int:
-        return len(self._operations) + sum(len(other) for other in self._others())
-
     def _others(self) -> list[Copy]:
         return [other for other in (self._unordered, self._unsplit, *self._reading.values()) if other is not None]
 
