@@ -173,6 +173,35 @@ def test_a_data_set_that_cannot_be_made_again_keeps_the_session(given: str, hook
     assert seen == [[0, 1, 2], [3, 4, 5], [6, 7, 8]]
 
 
+@pytest.mark.parametrize("inside", [False, True])
+def test_a_data_set_that_writes_a_file_keeps_the_session(inside: bool, hooked: Any, reply: Any, tmp_path: Path) -> None:
+    listener = hooked()
+    cached = tf.data.Dataset.range(4).cache(str(tmp_path / "cache"))
+    data = tf.data.Dataset.range(2).flat_map(lambda _: cached) if inside else cached.repeat(2)
+    iterator = tf.data.make_initializable_iterator(data)
+    element, other = iterator.get_next(), tf.constant(1) + 1
+    with tf.Session() as session:
+        session.run(iterator.initializer)
+        seen = [int(session.run(element)) for _ in range(2)]
+        listener.engines[0].request_switch(LiveStrategy("s", {}), Way.RESTART, reply)
+        while not reply.came():
+            session.run(other)
+            reply.pause()
+        assert "writes files" in reply.wait().why_this_way
+        seen += [int(session.run(element)) for _ in range(6)]
+    assert seen == [0, 1, 2, 3, 0, 1, 2, 3]
+
+
+def test_a_cache_in_memory_goes_on_in_a_new_session(hooked: Any, tmp_path: Path) -> None:
+    listener = hooked(chaos=Chaos(1, "restart", devices=2), state_dir=tmp_path)
+    iterator = tf.data.make_initializable_iterator(tf.data.Dataset.range(4).cache().repeat(2))
+    element = iterator.get_next()
+    with tf.Session() as session:
+        session.run(iterator.initializer)
+        assert [int(session.run(element)) for _ in range(8)] == [0, 1, 2, 3, 0, 1, 2, 3]
+    assert any(outcome.ok for outcome in listener.switches)
+
+
 def test_a_handle_that_the_program_holds_serves_on(hooked: Any, tmp_path: Path) -> None:
     """It is fetched before the first run that uses it, and a restart is due in between."""
     listener = hooked(chaos=Chaos(1, "restart", devices=2), state_dir=tmp_path)

@@ -5,7 +5,7 @@ Pure: GraphView in, NodeDefs out. The checkpoint is TensorFlow's own format (Sav
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,6 +24,9 @@ _STATELESS_SOURCES = frozenset({"Placeholder", "PlaceholderV2", "PlaceholderWith
 # What has another value, or none, when a data set is made again.
 _GIVEN = frozenset({"Placeholder", "PlaceholderV2", "ReadVariableOp", "VariableV2", "Variable"})
 _IN_PROCESS = frozenset({"PyFunc", "EagerPyFunc", "PyFuncStateless", "GeneratorDataset"})
+# Data sets that write files as they go. Where they are in those goes with the old session, or becomes other files in the new one.
+_CACHES = frozenset({"CacheDataset", "CacheDatasetV2"})  # into a file where they name one, else into memory
+_WRITERS = frozenset({"SnapshotDataset", "SnapshotDatasetV2", "SaveDataset", "SaveDatasetV2"})
 
 
 @dataclass(frozen=True)
@@ -101,12 +104,25 @@ def _makers(view: GraphView, iterator: str, ran: Collection[str] | None) -> list
 def _dataset_obstacles(view: GraphView, node: graphview.Node) -> list[str]:
     if node.op in _IN_PROCESS:
         return [f"{node.name} ({node.op}) holds a Python generator"]
+    if _writes(node.proto, lambda name: view.nodes[name].proto):
+        return [f"{node.name} ({node.op}) writes files"]
     for body in view.bodies(node.proto):
+        inners = {inner.name: inner for inner in body.node_def}
         for inner in body.node_def:
+            if _writes(inner, inners.get):
+                return [f"{node.name} calls {inner.op}, which writes files"]
             seeded = "seed" in inner.attr and graphview.is_stateful(inner.op)
             if inner.op in _IN_PROCESS or seeded:
                 return [f"{node.name} calls {inner.op}, whose state is not known"]
     return []
+
+
+def _writes(node: Any, find: Callable[[str], Any]) -> bool:
+    """Does this data set write files? `find` gives the node of a name where it is known."""
+    if node.op not in _CACHES:
+        return node.op in _WRITERS
+    name = find(node.input[1].partition(":")[0])
+    return name is None or name.op != "Const" or any(name.attr["value"].tensor.string_val)
 
 
 class Carrier:
