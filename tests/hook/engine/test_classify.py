@@ -49,6 +49,16 @@ def test_a_function_that_runs_as_one_and_draws_keeps_every_step_where_it_is(noin
     assert bool(held) == (seed is not None)  # whatever the function is named like
 
 
+def test_what_prints_a_number_of_times_has_one_state() -> None:
+    with tf.Graph().as_default() as graph:
+        x = tf.placeholder(tf.float32, [2])
+        tf.Print(x * 2.0, [x], first_n=3, name="some")
+        tf.Print(x * 3.0, [x], name="all")
+        view = GraphView.parse(graph.as_graph_def().SerializeToString(), lambda name: name)
+    held = classify(view).held
+    assert "printed" in held["some"] and "all" not in held
+
+
 def test_who_asks_for_a_shape_alone_is_no_reader_of_a_sum() -> None:
     with tf.Graph().as_default() as graph:
         x = tf.placeholder(tf.float32, [None, 3])

@@ -254,6 +254,23 @@ def test_only_options_with_something_to_watch_end_switches(hooked: Any, two_devi
         assert not any(outcome.ok and not outcome.rollback for outcome in listener.switches[switches:])
 
 
+@pytest.mark.parametrize("way", [Way.IN_SESSION, Way.RESTART])
+def test_an_executor_that_cannot_wait_for_another_device_is_not_made_to(
+    hooked: Any, reply: Any, two_devices: Any, way: Way
+) -> None:
+    two_devices.experimental.executor_type = "SINGLE_THREADED_EXECUTOR"
+    expected = plain_losses(2)
+    listener = hooked()
+    x, _, loss, step = model()
+    with tf.Session(config=two_devices) as session:
+        session.run(tf.global_variables_initializer())
+        (engine,) = listener.engines
+        engine.request_switch(everything_on(engine, engine.devices()[1].name), way, reply)
+        outcome = reply.wait()
+        assert not outcome.ok and "SINGLE_THREADED_EXECUTOR" in outcome.error
+        assert train(session, x, loss, step, batches(2)) == expected
+
+
 def test_a_strategy_is_not_blamed_for_a_device_that_is_not_there(hooked: Any, reply: Any, two_devices: Any) -> None:
     two_devices.graph_options.place_pruned_graph = True
     listener = hooked()

@@ -123,6 +123,8 @@ def _shared_reason(node: Any, bodies: Callable[[Any], list[Any]]) -> str:
         return f"{op} has one state"
     if named and "Dataset" in op and op not in ("MakeIterator", "DatasetToSingleElement"):
         return ""
+    if named and op == "Print" and node.attr["first_n"].i >= 0:
+        return "counts how often it has printed"
     called = bodies(node)
     for body in called:
         for inner in body.node_def:

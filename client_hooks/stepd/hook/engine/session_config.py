@@ -33,13 +33,15 @@ def without_added(text: str, added: tuple[str, ...]) -> str:
     return text
 
 
-def counted(config: Any) -> str:
-    """Does the program have runs counted up to a cost model? Then why it may not be switched: executors count their own runs."""
+def kept_as_it_is(config: Any) -> str:
+    """Why a session of the program's `config` may not be switched; "" where it may."""
     if config is None:
         return ""
     options = config.graph_options
-    if options.build_cost_model > 1 or (options.build_cost_model and options.build_cost_model_after > 0):
+    if options.build_cost_model > 1 or (options.build_cost_model and options.build_cost_model_after > 0):  # executors count their own
         return "the program counts the session's runs by build_cost_model, which would begin anew"
+    if config.experimental.executor_type == "SINGLE_THREADED_EXECUTOR":  # it would wait for ever for what another one is to send
+        return "the program chose SINGLE_THREADED_EXECUTOR, which cannot wait for another device"
     return ""
 
 

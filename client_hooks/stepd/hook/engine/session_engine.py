@@ -221,8 +221,8 @@ class SessionEngine:
         """Why the session keeps to the program's own ops, whatever is asked; "" where it need not."""
         if self.debugged:
             return "the program debugs the session, by the names of its ops"
-        if counted := session_config.counted(self.session_options[1]):
-            return counted
+        if why := session_config.kept_as_it_is(self.session_options[1]):
+            return why
         with self.lock:
             return "" if self.closed else self.switcher().classes().apart
 
