@@ -38,9 +38,11 @@ def kept_as_it_is(config: Any) -> str:
     if config is None:
         return ""
     options = config.graph_options
-    if options.build_cost_model > 1 or (options.build_cost_model and options.build_cost_model_after > 0):  # executors count their own
+    if options.build_cost_model > 1 or (options.build_cost_model and options.build_cost_model_after > 0):
+        # Executors count their own runs.
         return "the program counts the session's runs by build_cost_model, which would begin anew"
-    if config.experimental.executor_type == "SINGLE_THREADED_EXECUTOR":  # it would wait for ever for what another one is to send
+    if config.experimental.executor_type == "SINGLE_THREADED_EXECUTOR":
+        # It would wait for ever for what another one is to send.
         return "the program chose SINGLE_THREADED_EXECUTOR, which cannot wait for another device"
     return ""
 
