@@ -36,22 +36,25 @@ def weights(seed: int, *shape: int) -> Any:
     return (np.random.RandomState(seed).randn(*shape) / np.sqrt(shape[0])).astype(np.float32)
 
 
+def product(tf: Any, value: Any, seed: int, name: str) -> Any:
+    """A square matrix times one of random weights."""
+    n = int(value.shape[-1])
+    return tf.matmul(value, tf.constant(weights(seed, n, n)), name=name)
+
+
 def fan(tf: Any) -> tuple[Any, dict[Any, Any]]:
     """On device 0 an op that a long chain on device 1 waits for, among short chains that nobody waits for."""
     n = 640
     x = tf.placeholder(tf.float32, [n, n], name="x")
 
-    def product(value: Any, seed: int, name: str) -> Any:
-        return tf.matmul(value, tf.constant(weights(seed, n, n)), name=name)
-
     with tf.device("/cpu:0"):
-        ops = [product(product(x, k, f"first{k}"), 20 + k, f"second{k}") for k in range(3)]
-        urgent = product(x, 98, "urgent")
-        ops += [product(product(x, k, f"first{k}"), 20 + k, f"second{k}") for k in range(3, 6)]
+        ops = [product(tf, product(tf, x, k, f"first{k}"), 20 + k, f"second{k}") for k in range(3)]
+        urgent = product(tf, x, 98, "urgent")
+        ops += [product(tf, product(tf, x, k, f"first{k}"), 20 + k, f"second{k}") for k in range(3, 6)]
         ends = [tf.reduce_mean(op) for op in ops]
     with tf.device("/cpu:1"):
         for k in range(10):
-            urgent = product(urgent, 100 + k, f"chain{k}")
+            urgent = product(tf, urgent, 100 + k, f"chain{k}")
         ends.append(tf.reduce_mean(urgent))
     return ends, {x: weights(0, n, n)}
 
@@ -61,21 +64,18 @@ def join(tf: Any) -> tuple[Any, dict[Any, Any]]:
     n = 512
     x = tf.placeholder(tf.float32, [n, n], name="x")
 
-    def product(value: Any, seed: int, name: str) -> Any:
-        return tf.matmul(value, tf.constant(weights(seed, n, n)), name=name)
-
     with tf.device("/cpu:0"):
         urgent, ends = [], []
         for k in range(12):
-            first = product(x, k, f"first{k}")
+            first = product(tf, x, k, f"first{k}")
             if k % 3 == 1:
                 urgent.append(first)
             else:
-                ends.append(tf.reduce_mean(product(first, 20 + k, f"second{k}")))
+                ends.append(tf.reduce_mean(product(tf, first, 20 + k, f"second{k}")))
         value = tf.add_n(urgent)
     with tf.device("/cpu:1"):
         for k in range(14):
-            value = product(value, 100 + k, f"chain{k}")
+            value = product(tf, value, 100 + k, f"chain{k}")
         ends.append(tf.reduce_mean(value))
     return ends, {x: weights(0, n, n)}
 
