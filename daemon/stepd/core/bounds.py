@@ -195,6 +195,10 @@ def _groups(prepared: Prepared, head: Float, tail: Float) -> float:
 
 def _patterns(seconds: Float) -> tuple[Float, Float]:
     """Groups that relate devices alike, as one: seconds [p, d] relative to the fastest, and how many of those there are [p]."""
-    patterns, inverse = np.unique(seconds / np.maximum(seconds.min(axis=1, keepdims=True), 1e-150), axis=0, return_inverse=True)
-    amount: Float = np.bincount(inverse.reshape(-1), seconds.min(axis=1), len(patterns)).astype(np.float64)
-    return patterns, amount
+    alike: dict[bytes, int] = {}  # devices that take as long for everything are one column to sort by
+    column = [alike.setdefault(seconds[:, device].tobytes(), device) for device in range(seconds.shape[1])]
+    of = np.searchsorted(list(alike.values()), column)
+    some = seconds[:, list(alike.values())]
+    patterns, inverse = np.unique(some / np.maximum(some.min(axis=1, keepdims=True), 1e-150), axis=0, return_inverse=True)
+    amount: Float = np.bincount(inverse.reshape(-1), some.min(axis=1), len(patterns)).astype(np.float64)
+    return patterns[:, of], amount

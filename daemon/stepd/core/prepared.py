@@ -6,7 +6,7 @@ argument; what each array means is said there. It knows no algorithm.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
@@ -72,6 +72,36 @@ def prepare(problem: Problem) -> Prepared:
     prepared = _prepare(problem)
     object.__setattr__(problem, _KEY, prepared)
     return prepared
+
+
+def on_devices(problem: Problem, devices: Index) -> Problem:
+    """`problem` on some of its devices, in the order given, prepared: transfers go the ways that they go on all of them, over other
+    devices, too, so that a strategy costs what it costs there. Without ways to split ops and what the user's code says."""
+    whole = prepare(problem)
+    at = {int(device): k for k, device in enumerate(devices)}
+    links = tuple(replace(k, src=at[k.src], dst=at[k.dst]) for k in problem.links if k.src in at and k.dst in at)
+    routes = {(at[a], at[b]): route for (a, b), route in whole.routes.items() if a in at and b in at}
+    pointer, link, latency, bandwidth, handling = _route_tables(len(devices), routes)
+    part = replace(
+        problem,
+        devices=tuple(problem.devices[k] for k in devices),
+        links=links,
+        seconds=problem.seconds[:, devices],
+        split_choices=(),
+        user_devices=None,
+    )
+    tables = whole.tables._replace(
+        seconds=np.ascontiguousarray(whole.tables.seconds[:, devices]),
+        memory=whole.tables.memory[devices],
+        route_pointer=pointer,
+        route_link=link,
+        latency=latency,
+        bandwidth=bandwidth,
+        handling=handling,
+    )
+    group_seconds = np.ascontiguousarray(whole.group_seconds[:, devices])
+    object.__setattr__(part, _KEY, Prepared(tables, routes, group_seconds, whole.group_resident, whole.output_index))
+    return part
 
 
 def _prepare(problem: Problem) -> Prepared:

@@ -29,14 +29,17 @@ def find_routes(n_devices: int, links: tuple[Link, ...]) -> dict[tuple[int, int]
     neighbours: list[list[int]] = [[] for _ in range(n_devices)]
     for src, dst in sorted(direct):
         neighbours[src].append(dst)
+    widths = sorted({link.bytes_per_second for link in links}, reverse=True)
     routes = {}
     for src in range(n_devices):
-        for dst in range(n_devices):
-            if src == dst:
-                continue
-            path = (src, dst) if (src, dst) in direct else _widest_path(src, dst, neighbours, direct, links)
-            if path is not None:
-                routes[src, dst] = _route(path, direct, links)
+        paths: dict[int, tuple[int, ...]] = {dst: (src, dst) for dst in neighbours[src]}
+        for width in widths:  # the first that connects a pair is the bottleneck of its best path
+            if len(paths) == n_devices - 1:
+                break
+            for dst, path in _first_shortest_paths(src, width, neighbours, direct, links).items():
+                paths.setdefault(dst, path)
+        for dst in sorted(paths):
+            routes[src, dst] = _route(paths[dst], direct, links)
     return routes
 
 
@@ -51,45 +54,27 @@ def _route(path: tuple[int, ...], direct: dict[tuple[int, int], int], links: tup
     )
 
 
-def _widest_path(
+def _first_shortest_paths(
     src: int,
-    dst: int,
-    neighbours: list[list[int]],
-    direct: dict[tuple[int, int], int],
-    links: tuple[Link, ...],
-) -> tuple[int, ...] | None:
-    """Try bandwidths from the widest down; the first that connects the pair is the bottleneck of the best path."""
-    for width in sorted({link.bytes_per_second for link in links}, reverse=True):
-        path = _first_shortest_path(src, dst, width, neighbours, direct, links)
-        if path is not None:
-            return path
-    return None
-
-
-def _first_shortest_path(
-    src: int,
-    dst: int,
     width: float,
     neighbours: list[list[int]],
     direct: dict[tuple[int, int], int],
     links: tuple[Link, ...],
-) -> tuple[int, ...] | None:
-    """Breadth first over links at least `width` wide.
+) -> dict[int, tuple[int, ...]]:
+    """To every device that links at least `width` wide lead to, breadth first.
 
     Paths of one level are extended in lexicographic order, smallest neighbour first, so that the first path to reach a device
     is the lexicographically smallest of the shortest ones.
     """
-    seen = {src}
+    found: dict[int, tuple[int, ...]] = {}
     level: list[tuple[int, ...]] = [(src,)]
     while level:
         following = []
         for path in level:
             for device in neighbours[path[-1]]:
-                if device in seen or links[direct[path[-1], device]].bytes_per_second < width:
+                if device == src or device in found or links[direct[path[-1], device]].bytes_per_second < width:
                     continue
-                if device == dst:
-                    return (*path, dst)
-                seen.add(device)
-                following.append((*path, device))
+                found[device] = (*path, device)
+                following.append(found[device])
         level = following
-    return None
+    return found

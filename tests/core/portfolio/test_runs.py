@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from stepd.core.placement import registry
 from stepd.core.placement.registry import PlanOptions
-from stepd.core.portfolio.runs import first_look, full_sweep
+from stepd.core.portfolio.runs import best_sweeps, first_look, full_sweep
 
 PLAIN = PlanOptions(budget_seconds=10.0)
 
@@ -44,3 +44,14 @@ def test_slow_algorithms_run_on_larger_problems_where_the_budget_is_long():
     assert "m-sct" in slow(5000, 60.0)
     assert slow(10_000, 1.0) == {"linear-clustering"}
     assert slow(36_000, 10.0) == set()
+
+
+def test_the_other_parameters_of_what_did_best_come_first_and_only_once():
+    found = {"etf": 1.0, "fastt-dpos": 1.1, "heft": 1.3}
+    best = best_sweeps(registry.names(), PLAIN, found)
+    assert list(dict.fromkeys(names_of(best))) == ["etf", "fastt-dpos"]
+    rest = full_sweep(registry.names(), PLAIN, n_ops=700, tight=False, done=best)
+    plain = [run for run in [*best, *rest] if run[1].memory_factor == 1.0 and run[1].link_aware]
+    for name in ("etf", "fastt-dpos", "heft"):
+        assert names_of(plain).count(name) == len(registry.swept(name, PLAIN)) - 1
+    assert best_sweeps(registry.names(), PLAIN, found, known=0.5) == best_sweeps(registry.names(), PLAIN, {}) == []

@@ -5,9 +5,12 @@ It decides neither which algorithms run nor when.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
+
+import numpy as np
 
 from stepd.core.errors import PlannerError, StrategyError
 from stepd.core.placement import registry
@@ -17,17 +20,25 @@ from stepd.core.portfolio.runs import Run
 from stepd.core.problem import Problem
 from stepd.core.strategy import Strategy
 
+Ask = Callable[[], Candidate | None]
+"""One algorithm with one set of parameters, to be run."""
 FAULTS = (ArithmeticError, LookupError, ValueError, RuntimeError)
 """What a fault in one algorithm, or in a library that it calls, raises."""
 
 
 @dataclass(eq=False)
 class Answers:
-    """The answers on one problem. failed: algorithm -> its fault; in_parts: since they were last taken, with ops that are split."""
+    """The answers on one problem. failed: algorithm -> its fault; in_parts: since they were last taken, with ops that are split;
+    shortest: algorithm -> the seconds of its shortest step that fits."""
 
     problem: Problem
     failed: dict[str, str] = field(default_factory=dict)
     in_parts: list[Strategy] = field(default_factory=list)
+    shortest: dict[str, float] = field(default_factory=dict)
+
+    def asked(self, runs: Sequence[Run]) -> list[Ask]:
+        """`runs`, to be run."""
+        return [partial(self.candidate, run) for run in runs]
 
     def candidate(self, run: Run) -> Candidate | None:
         """Run one algorithm."""
@@ -42,6 +53,8 @@ class Answers:
             return None
         if found.splits:
             self.in_parts.append(found)
+        if found.planner.get("feasible"):
+            self.shortest[name] = min(found.predicted_step_seconds, self.shortest.get(name, np.inf))
         return Candidate(_origin(name, options), found.placement.copy(), found.priority.copy())
 
     def better_in_parts(self, than: float, seed: int) -> Iterator[Strategy]:

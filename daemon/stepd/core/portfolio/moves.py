@@ -26,6 +26,8 @@ ONE_HOME = 0.3
 """Share of moves that move only the part of a unit that is on one device."""
 CROWDED = 0.5
 """Where memory does not suffice: share of sets chosen from a device that lacks it, and of moves to the device with most left."""
+IN_USE = 0.8
+"""Where devices are idle: share of the moves to the least busy or to any device that stay among those in use."""
 LOOKS = 16
 """Ops that are drawn in search of one on a device that lacks memory."""
 
@@ -100,7 +102,8 @@ def _unit(tables: Tables, units: Units, sight: Sight, placement: Index, level: i
 
 @inner
 def _some_device(tables: Tables, sight: Sight, placement: Index, op: int, rng: Rng) -> int:
-    """A device for a set that holds `op`: the one with most memory left, that of a neighbour, the least busy one, or any."""
+    """A device for a set that holds `op`: the one with most memory left, that of a neighbour, the least busy one, or any. Where
+    devices are idle, most draws of the last two are among the others: what uses some of many devices is searched there first."""
     if sight.short[0] > 0 and uniform(rng) < CROWDED:
         return int(np.argmax(sight.room))
     kind = uniform(rng)
@@ -113,8 +116,13 @@ def _some_device(tables: Tables, sight: Sight, placement: Index, op: int, rng: R
             output = tables.output_pointer[op] + below(rng, outs)
             readers = tables.reader_pointer[output + 1] - tables.reader_pointer[output]
             return int(placement[tables.reader[tables.reader_pointer[output] + below(rng, readers)]])
+    idle = np.argmin(sight.busy)
+    if len(sight.busy) > 2 and sight.busy[idle] <= 0.0 and uniform(rng) < IN_USE:
+        other = int(placement[below(rng, len(placement))])
+        if other != placement[op]:
+            return other
     if kind < 0.7:
-        return int(np.argmin(sight.busy))
+        return int(idle)
     return below(rng, len(sight.busy))
 
 

@@ -23,13 +23,14 @@ from stepd.core.errors import PlannerError, ProblemError, StrategyError
 from stepd.core.placement import registry
 from stepd.core.placement.registry import PlanOptions, stopped_clock
 from stepd.core.portfolio import candidates, coarse_start
-from stepd.core.portfolio.answers import Answers
+from stepd.core.portfolio.answers import Answers, Ask
 from stepd.core.portfolio.compiling import Compiling, Kernels, seconds_for_simulator, tiny_problem
+from stepd.core.portfolio.fewer_devices import asked, parts
 from stepd.core.portfolio.finer_labels import alike, by_role
 from stepd.core.portfolio.labels import Labelling, labellings
 from stepd.core.portfolio.local_search import LocalSearch
 from stepd.core.portfolio.pool import Candidate, Entry, Pool
-from stepd.core.portfolio.runs import Run, first_look, full_sweep
+from stepd.core.portfolio.runs import best_sweeps, first_look, full_sweep
 from stepd.core.portfolio.start_order import in_start_order, natural_priority
 from stepd.core.portfolio.units import make_units
 from stepd.core.prepared import prepare
@@ -93,7 +94,7 @@ class _Search:
         self.compiling = Compiling(options.budget_seconds)
         self.most = options.max_work or (ROUNDS_WITHOUT_CLOCK if options.clock is stopped_clock else 1 << 30)
         self.first: list[Candidate] = []
-        self.left: list[Run] = []  # what `_algorithms` had no time for
+        self.left: list[Ask] = []  # what `_algorithms` had no time for
 
     def used(self) -> float:
         """Share of the budget that is gone."""
@@ -115,11 +116,21 @@ class _Search:
         yield from self._clusters([*cut, *labels])
         names = tuple(self.options.parameter("algorithms", registry.names()))
         plain = replace(self.options, report=None, run_all=map, parameters={})
-        yield from self._algorithms(first_look(names, plain), until=0.5)
+        some = parts(self.problem, self.answers.failed)
+        first = first_look(names, plain)
+        asks = [*self.answers.asked(first), *asked(some, first[:BATCH])]
+        yield from self._algorithms(asks, until=0.5)
+        best = best_sweeps(names, plain, self.answers.shortest)
+        yield from self._algorithms([*self.left, *self.answers.asked(best)], until=0.6)
+        left = self.left
+        yield from self._algorithms(asked(some, first[BATCH:]), until=0.6)
+        left += self.left
         local = self.local_search(labels, [*cut, *alike(self.problem, labels)])
         yield from self._round(local)
-        sweep = full_sweep(names, plain, self.problem.n_ops, pool.track)
-        yield from self._algorithms([*self.left, *sweep], until=0.6, local=local)
+        for part in some:
+            left += part.asked(best_sweeps(names, plain, part.answers.shortest, self.yielded))
+        sweep = self.answers.asked(full_sweep(names, plain, self.problem.n_ops, pool.track, done=best))
+        yield from self._algorithms([*left, *sweep], until=0.6, local=local)
         while self._going_on():
             yield from self._round(local)
 
@@ -199,7 +210,7 @@ class _Search:
     def _annealed(self, start: coarse_start.Start) -> Entry:
         return coarse_start.anneal_clusters(self.pool, start, self.options.seed)
 
-    def _algorithms(self, runs: list[Run], until: float, local: LocalSearch | None = None) -> Iterator[Strategy]:
+    def _algorithms(self, runs: list[Ask], until: float, local: LocalSearch | None = None) -> Iterator[Strategy]:
         """Candidates of `runs` until that share of the budget is gone; with `local`, as much search in between as they take."""
         at_once = BATCH if self.compiling.unit == 0.0 else 1
         spent = searched = 0.0
@@ -210,7 +221,7 @@ class _Search:
             if not self.compiling.affords(Kernels.ALGORITHM, self.used()):
                 break
             began = self.used()
-            found = self.options.run_all(self.answers.candidate, runs[k : k + at_once])
+            found = self.options.run_all(lambda ask: ask(), runs[k : k + at_once])
             self.pool.try_all(candidate for candidate in found if candidate is not None)
             yield from self._better()
             for strategy in self.answers.better_in_parts(self.yielded, self.options.seed):

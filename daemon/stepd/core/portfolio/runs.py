@@ -1,13 +1,16 @@
 """Which algorithms give the portfolio candidates, and in which order: those that are most often best come first.
 
-The first parameters of every algorithm make the first look; then come the rest of their sweeps, the slow ones where they take
-little of the budget, less memory to fill where memory is tight, and blindness to links. It runs nothing.
+The first parameters of every algorithm make the first look; then come the rest of the sweeps of those that did best, of the
+others, the slow ones where they take little of the budget, less memory to fill where memory is tight, and blindness to links. It
+runs nothing.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+
+import numpy as np
 
 from stepd.core.placement import registry
 from stepd.core.placement.registry import PlanOptions
@@ -22,6 +25,8 @@ NEARLY_FAST = {"linear-clustering": 15_000}
 """Ops up to which these take a quarter of a second at most."""
 SLOW_SHARE = 0.05
 """Of the budget, for one run of a slow algorithm."""
+CLOSE = 1.15
+"""How much longer an algorithm's first answer may be than the shortest one, for its whole sweep to run before all search."""
 TIGHTER = (0.85, 0.7)
 """Shares of the memory that algorithms may fill where memory is tight: their own accounting is simpler than the simulator's."""
 
@@ -31,10 +36,21 @@ def first_look(names: Sequence[str], plain: PlanOptions) -> list[Run]:
     return [(name, registry.swept(name, plain)[0]) for name in _fast(names)]
 
 
-def full_sweep(names: Sequence[str], plain: PlanOptions, n_ops: int, tight: bool) -> list[Run]:
-    """What `first_look` leaves out."""
+def best_sweeps(names: Sequence[str], plain: PlanOptions, shortest: Mapping[str, float], known: float = np.inf) -> list[Run]:
+    """The other parameters of the fast algorithms whose first answers were nearly the best, the best first.
+
+    So that the portfolio is no worse than any of these, however little of the budget is left for search. shortest: seconds of the
+    algorithms' first answers; known: of what there is besides.
+    """
+    most = CLOSE * min([known, *shortest.values()])
+    good = sorted((name for name in _fast(names) if shortest.get(name, np.inf) < most), key=lambda name: shortest[name])
+    return [(name, options) for name in good for options in registry.swept(name, plain)[1:]]
+
+
+def full_sweep(names: Sequence[str], plain: PlanOptions, n_ops: int, tight: bool, done: Sequence[Run] = ()) -> list[Run]:
+    """What `first_look` leaves out, and `done` does not hold."""
     fast = _fast(names)
-    runs = [(name, options) for name in fast for options in registry.swept(name, plain)[1:]]
+    runs = [run for name in fast for options in registry.swept(name, plain)[1:] if (run := (name, options)) not in done]
     most = max(SLOW_OPS, int(SLOW_OPS_A_SECOND * plain.budget_seconds))
     short = replace(plain, budget_seconds=plain.budget_seconds * SLOW_SHARE)
     slow = [name for name in names if registry.find(name).effort == "slow" and n_ops <= max(most, NEARLY_FAST.get(name, 0))]
