@@ -1,5 +1,7 @@
 """Session creators used directly, listeners of savers, hooks of the program's own, and savers in loops."""
 
+from pathlib import Path
+
 import numpy as np
 import tensorflow.compat.v1 as tf
 
@@ -57,6 +59,8 @@ def program_listeners(record):
             record.checkpoint("rarely", tf.train.latest_checkpoint("rarely"))
             tf.summary.FileWriterCache.clear()
             record.events("events", "saved")
+            for path in Path("saved").glob("*tfevents*"):  # another writer's of the same second would have the same name
+                path.unlink()
             record.graph("graph")
 
 
