@@ -24,6 +24,7 @@ import socket
 import statistics
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 
@@ -83,7 +84,7 @@ def two_workers(cores: list[int], processes: contextlib.ExitStack) -> tuple[str,
 
 def daemon(out: Path, processes: contextlib.ExitStack) -> tuple[Path, subprocess.Popen[bytes]]:
     """`stepd serve` with its state under `out`: (its socket, its process). Its jobs may be silent while others have their turn."""
-    path = Path(f"/tmp/stepd-demo-{os.getpid()}.sock")  # paths of sockets must be short
+    path = Path(processes.enter_context(tempfile.TemporaryDirectory(prefix="stepd-", dir="/tmp"))) / "demo.sock"  # must be short
     options = ["--socket", str(path), "--state-dir", str(out / "state"), "--set", "silence_seconds=3600"]
     log = processes.enter_context((out / "daemon.log").open("wb"))
     process = subprocess.Popen([sys.executable, "-m", "stepd.daemon.main", "serve", *options], stdout=log, stderr=subprocess.STDOUT)

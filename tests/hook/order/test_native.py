@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import json
+import os
 import random
+import re
 import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -65,6 +69,15 @@ def test_one_thread_runs_the_ops_by_priority_whatever_their_device(native: Path,
         assert tail == [n for n in wanted if n in tail]
 
 
+def test_receives_are_started_in_the_order_of_the_ops_that_wait_for_them(native: Path) -> None:
+    order = list(range(12))
+    random.Random(4).shuffle(order)
+    command = [sys.executable, str(Path(__file__).with_name("receives.py")), str(native), json.dumps(order)]
+    logging = {"TF_CPP_VMODULE": "sendrecv_ops=2", "TF_CPP_MIN_LOG_LEVEL": "0"}
+    told = subprocess.run(command, env=os.environ | logging, capture_output=True, text=True, check=True).stderr
+    assert [int(k) for k in re.findall(r"Recv .*edge_\d+_sent(\d+);", told)] == order
+
+
 def test_a_graph_without_priorities_is_left_to_tensorflow(native: Path) -> None:
     config = tf.ConfigProto()
     config.experimental.executor_type = EXECUTOR_TYPE
@@ -124,6 +137,24 @@ def test_a_build_whose_trial_crashes_is_never_published(tmp_path: Path, monkeypa
     with pytest.raises(NativeError, match="its trial failed with status -11"):
         build.build(environ)
     assert [path.name for path in tmp_path.rglob("*") if path.is_file()] == ["lock", FAILED] or not list(tmp_path.rglob(LIBRARY))
+
+
+@pytest.mark.parametrize(("own", "left"), [(False, "nice 0"), (True, "nice 19")])
+def test_a_build_yields_its_own_session_and_nobody_elses(own: bool, left: str) -> None:
+    group = Path("/proc/self/autogroup")
+    if not group.exists():
+        pytest.skip("this kernel has no groups of sessions")
+    code = "from stepd.hook.order.native import build; build.build = str; build.main()"
+    command = [sys.executable, "-c", code + f"; print(open('{group}').read(), end='')"]
+    shell = [
+        "sh",
+        "-c",
+        '"$@"; cat /proc/self/autogroup',
+        "sh",
+        *command,
+    ]  # a session with this build in it, which goes on after it
+    told = subprocess.run(command if own else shell, start_new_session=True, capture_output=True, text=True, check=True).stdout
+    assert told.splitlines()[-1].endswith(left)
 
 
 def test_what_is_built_belongs_to_one_tensorflow_and_one_source(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

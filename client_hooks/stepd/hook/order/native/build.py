@@ -112,10 +112,12 @@ def begin(environ: Mapping[str, str]) -> None:
 
 
 def main() -> int:
-    # A session of its own is an equal of the program's, whatever the niceness of its processes: it yields as a whole.
     with contextlib.suppress(OSError):
         os.nice(19)
-        Path("/proc/self/autogroup").write_text("19")
+        # A session of its own is an equal of the program's, whatever the niceness of its processes: it yields as a whole. Who else
+        # runs this, a shell or a program that waits, is in the same session as this process and must not yield with it, for good.
+        if os.getsid(0) == os.getpid():
+            Path("/proc/self/autogroup").write_text("19")
     try:
         print(build(os.environ))
     except NativeError as error:

@@ -5,6 +5,7 @@
 // nodes are in no table gets TensorFlow's own executor; so do devices other than CPUs, whose kernels this file was not tested with.
 // Pending counts, frames, iterations and dead tensors are TensorFlow's (PropagatorState); the run loop is this file's.
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <cstdint>
@@ -175,7 +176,45 @@ struct Shared {
       auto found = names->find(item->kernel->name());
       if (found != names->end()) priority[i] = found->second;
     }
+    SortReceives(g);
     return status;  // allocator attributes are set by now
+  }
+
+  // Receives are started in the order of who waits for them, directly or behind ops without a number, and before what else a step
+  // begins with: they only ask. Found from the ops with numbers back, the first in order before the others, each node once.
+  void SortReceives(const tf::Graph& g) {
+    std::vector<int32_t> waited_for(priority.size(), INT32_MAX);
+    std::vector<const tf::Node*> ordered;
+    for (const tf::Node* node : g.op_nodes()) {
+      if (priority[node->id()] != kFirst) ordered.push_back(node);
+    }
+    std::sort(ordered.begin(), ordered.end(),
+              [this](const tf::Node* a, const tf::Node* b) { return priority[a->id()] < priority[b->id()]; });
+    std::vector<bool> seen(priority.size());
+    std::vector<const tf::Node*> todo;
+    for (const tf::Node* from : ordered) {
+      todo.push_back(from);
+      while (!todo.empty()) {
+        const tf::Node* node = todo.back();
+        todo.pop_back();
+        for (const tf::Edge* edge : node->in_edges()) {
+          const tf::Node* source = edge->src();
+          if (seen[source->id()] || priority[source->id()] != kFirst) continue;
+          seen[source->id()] = true;
+          if (source->IsRecv()) {
+            waited_for[source->id()] = priority[from->id()];
+          } else {
+            todo.push_back(source);
+          }
+        }
+      }
+    }
+    // All that a step begins with hangs on the source, and is started in the order of its edges, which this executor's view owns.
+    const auto edges = graph.graph_view().node(tf::Graph::kSourceId)->output_control_edges();
+    auto* first = const_cast<tf::ControlEdgeInfo*>(edges.data());
+    std::stable_sort(first, first + edges.size(), [&waited_for](const tf::ControlEdgeInfo& a, const tf::ControlEdgeInfo& b) {
+      return waited_for[a.dst_id] < waited_for[b.dst_id];
+    });
   }
 
   bool WorthAThread(const NodeItem& item) const {
