@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import random
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from stepd.hook import channel as channel_module
-from stepd.hook.address import parse, places
+from stepd.hook.address import Address, first_present, parse, places
 from stepd.hook.channel import MAX_PROFILES, Channel
 from stepd.hook.env import Settings
 from stepd.v1 import runtime_pb2
@@ -68,6 +69,29 @@ def test_a_late_daemon_hears_everything_that_was_queued(channel: Channel, daemon
     daemon.say(runtime_pb2.DaemonMessage(resume=runtime_pb2.Resume()))
     assert talk.heard_one.wait(10.0)
     assert talk.heard_messages[0].WhichOneof("message") == "resume"
+
+
+def test_the_programs_random_numbers_are_its_own(channel: Channel, daemon: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    state = random.getstate()
+    looked = threading.Event()
+
+    def look(where: Sequence[Address]) -> Address | None:
+        return first_present(where) if looked.is_set() else looked.set()
+
+    monkeypatch.setattr(channel_module, "first_present", look)
+    channel.start()
+    assert looked.wait(10.0)
+    daemon.start()  # found after a pause of a random length
+    assert daemon.next("hello").job_id == "j1"
+    assert random.getstate() == state
+
+
+def test_the_program_meets_none_of_its_threads(channel: Channel, daemon: Any) -> None:
+    daemon.start()
+    channel.start()
+    assert daemon.next("session_opened").target == "test"
+    assert channel._threads
+    assert not {channel._thread, *channel._threads} & set(threading.enumerate())
 
 
 def test_a_restarted_daemon_is_greeted_and_told_again(channel: Channel, daemon: Any) -> None:

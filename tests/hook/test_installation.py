@@ -21,7 +21,7 @@ def world():
         "filters": len(warnings.filters),
         "signals": [str(signal.getsignal(number)) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGCHLD, signal.SIGUSR1)],
         "environ": sorted(os.environ),
-        "threads": threading.active_count(),
+        "threads": len(unseen.everybody() if "unseen" in globals() else threading.enumerate()),
         "excepthook": sys.excepthook is sys.__excepthook__,
     }
 
@@ -32,19 +32,21 @@ tf.compat.v1.Session(graph=graph).run(one)
 before = world()
 os.environ["STEPD_ENABLE"] = "1"
 before["environ"] = sorted(os.environ)
-from stepd.hook import autostart
+from stepd.hook import autostart, unseen
 autostart.start()
 autostart.start()  # idempotent
 patched = [name for name, value in own.items() if vars(base)[name] is not value]
 with tf.compat.v1.Session(graph=graph) as session:
     values = [int(session.run(one)) for _ in range(5)]
-    threads = sorted(thread.name for thread in threading.enumerate() if thread.name.startswith("stepd"))
+    threads = sorted(thread.name for thread in unseen.everybody() if thread.name.startswith("stepd"))
+    met = [thread.name for thread in threading.enumerate() if thread.name.startswith("stepd")]
     autostart.stop()
     values.append(int(session.run(one)))
 del session
 gc.collect()
 left = [name for name, value in own.items() if vars(base)[name] is not value]
-print(json.dumps({"patched": patched, "left": left, "values": values, "threads": threads, "before": before, "after": world()}))
+told = {"patched": patched, "left": left, "values": values, "threads": threads, "met": met}
+print(json.dumps(told | {"before": before, "after": world()}))
 """
 
 
@@ -59,4 +61,5 @@ def test_it_comes_off_as_it_went_on() -> None:
     assert seen["left"] == []
     assert seen["values"] == [1] * 6
     assert "stepd-observer" in seen["threads"]
+    assert seen["met"] == []
     assert seen["after"] == seen["before"]

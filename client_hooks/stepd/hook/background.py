@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import functools
 import threading
-import time
 from collections import deque
 from collections.abc import Callable
 
+from stepd.hook import clocks, unseen
 from stepd.hook.log import logger
 
 DRAIN_SECONDS = 0.005  # between looks at whether all that was posted is taken
@@ -37,7 +37,7 @@ class Background:
         with self._starting:
             if self._thread is not None or self.stopped:
                 return False
-            self._thread = threading.Thread(target=self._work, name=self._name, daemon=True)
+            self._thread = unseen.Thread(self._work, self._name)
             self._thread.start()
             return True
 
@@ -53,24 +53,24 @@ class Background:
     def stop(self, deadline: float) -> None:
         """Let the thread take what was posted until `deadline` (monotonic), then begin nothing new."""
         thread = self._thread
-        while thread is not None and thread.is_alive() and self._posted and time.monotonic() < deadline:
+        while thread is not None and thread.is_alive() and self._posted and clocks.monotonic() < deadline:
             self._wake.set()
-            time.sleep(DRAIN_SECONDS)
+            clocks.sleep(DRAIN_SECONDS)
         self.stopped = True
         self._wake.set()
 
     def join(self, deadline: float) -> None:
         """Wait for the thread to end, until `deadline`."""
         if self._thread is not None and self._thread is not threading.current_thread():
-            self._thread.join(max(0.0, deadline - time.monotonic()))
+            self._thread.join(max(0.0, deadline - clocks.monotonic()))
 
     def _work(self) -> None:
         wake = self._wake
         next_look = 0.0
         while not self.stopped:
-            wake.wait(max(0.0, next_look - time.monotonic()) or self._look_seconds)
+            wake.wait(max(0.0, next_look - clocks.monotonic()) or self._look_seconds)
             wake.clear()
-            now = time.monotonic()
+            now = clocks.monotonic()
             while self._posted:
                 self._guarded(self._posted.popleft())
             self._guarded(functools.partial(self._turn, now))

@@ -10,12 +10,12 @@ from __future__ import annotations
 import contextlib
 import random
 import threading
-import time
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
+from stepd.hook import clocks, unseen
 from stepd.hook.address import Address, first_present
 from stepd.hook.env import Settings
 from stepd.hook.log import logger
@@ -67,6 +67,7 @@ class Channel:
         self._call: Any = None
         self._threads: list[threading.Thread] = []  # gRPC's, of the last connection
         self._problem = ""
+        self._random = random.Random()  # the module's own state is the program's: it may have seeded it
         self.connected = False
         self.dropped_profiles = 0
 
@@ -74,7 +75,7 @@ class Channel:
         """Begin to look for the daemon, on a thread of the channel's own."""
         if self._thread is None:
             self._stopping.clear()
-            self._thread = threading.Thread(target=self._work, name="stepd-channel", daemon=True)
+            self._thread = unseen.Thread(self._work, "stepd-channel")
             self._thread.start()
 
     def stop(self, seconds: float) -> None:
@@ -82,8 +83,8 @@ class Channel:
         thread, self._thread = self._thread, None
         if thread is None:
             return
-        deadline = time.monotonic() + seconds
-        while self.connected and (self._messages or self._profiles) and time.monotonic() < deadline:
+        deadline = clocks.monotonic() + seconds
+        while self.connected and (self._messages or self._profiles) and clocks.monotonic() < deadline:
             self._news.set()
             self._stopping.wait(0.01)
         self._stopping.set()
@@ -91,21 +92,21 @@ class Channel:
         self._news.set()
         self._cancel()
         if thread is not threading.current_thread():
-            thread.join(max(0.0, deadline + 0.2 - time.monotonic()))
+            thread.join(max(0.0, deadline + 0.2 - clocks.monotonic()))
 
     def hold(self, seconds: float) -> bool:
         """Close the connection and open none until `release`.
 
         Waits `seconds` at most for gRPC's threads to be gone, and says whether they are.
         """
-        deadline = time.monotonic() + seconds
+        deadline = clocks.monotonic() + seconds
         self._released.clear()
         self._cancel()
         self._news.set()
         if self._thread is not None and not self._idle.wait(seconds):
             return False
         for thread in self._threads:
-            thread.join(max(0.0, deadline - time.monotonic()))
+            thread.join(max(0.0, deadline - clocks.monotonic()))
         return not any(thread.is_alive() for thread in self._threads)
 
     def release(self) -> None:
@@ -147,7 +148,7 @@ class Channel:
                     self._tell_once(f"daemon at {where.target}: {_short(error)}", welcomed)
             self._idle.set()
             back_off = FIRST_BACK_OFF if welcomed else min(LAST_BACK_OFF, back_off * 1.6)
-            self._stopping.wait(back_off * random.uniform(0.7, 1.3))
+            self._stopping.wait(back_off * self._random.uniform(0.7, 1.3))
 
     def _tell_once(self, problem: str, was_attached: bool) -> None:
         """Log a problem that is new: an attempt every few seconds must not fill a log."""
@@ -161,11 +162,13 @@ class Channel:
 
         connection = _Connection()
         channel = _open(self._settings, where)
-        before = set(threading.enumerate())
+        before = set(unseen.everybody())
         try:
             stub = runtime_pb2_grpc.RuntimeStub(channel)  # type: ignore[no-untyped-call]  # generated code
             call = stub.Attach(self._requests(connection), metadata=_metadata(self._settings))
-            self._threads = [thread for thread in threading.enumerate() if thread not in before and _is_grpc(thread)]
+            self._threads = [thread for thread in unseen.everybody() if thread not in before and _is_grpc(thread)]
+            for thread in self._threads:
+                unseen.hide(thread)
             self._call = call
             if self._stopping.is_set() or not self._released.is_set():
                 call.cancel()  # whoever asked for it a moment ago found no call to cancel
@@ -195,15 +198,15 @@ class Channel:
         if connection.welcome is None:
             return
         yield from self._conversation.describe(connection.welcome)
-        last = time.monotonic()
+        last = clocks.monotonic()
         while connection.open:
             self._news.clear()
             for message in self._queued(connection):
                 yield message
-                last = time.monotonic()
-            if time.monotonic() - last >= HEARTBEAT_SECONDS:
+                last = clocks.monotonic()
+            if clocks.monotonic() - last >= HEARTBEAT_SECONDS:
                 yield self._conversation.heartbeat(self.dropped_profiles)
-                last = time.monotonic()
+                last = clocks.monotonic()
             if connection.open:  # closed before `clear`, nothing would wake us
                 self._news.wait(HEARTBEAT_SECONDS)
 

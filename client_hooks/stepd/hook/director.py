@@ -7,12 +7,11 @@ are. It knows no sockets and no graphs.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Protocol
 
-from stepd.hook import admission, guard
+from stepd.hook import admission, clocks, guard
 from stepd.hook.admission import Turn
 from stepd.hook.clock import KindClock, SessionClock
 from stepd.hook.guard import Decision
@@ -297,4 +296,4 @@ class Director:
 
 
 def _now() -> float:
-    return time.monotonic()
+    return clocks.monotonic()

@@ -6,10 +6,9 @@ import importlib.metadata
 import os
 import platform
 import socket
-import time
-import uuid
 from collections.abc import Mapping
 
+from stepd.hook import clocks
 from stepd.hook.compat import Compatibility
 from stepd.hook.env import Settings
 from stepd.v1 import runtime_pb2
@@ -40,9 +39,9 @@ def hello(settings: Settings, judged: Compatibility, shown: Mapping[str, str], a
 
 def renew(message: runtime_pb2.Hello) -> None:
     """Make it the Hello of the current process: at the start, and in a forked child."""
-    message.job_id = uuid.uuid4().hex
+    message.job_id = os.urandom(16).hex()  # uuid's functions may be a test's
     message.pid = os.getpid()
-    message.started_unix_nanos = time.time_ns()
+    message.started_unix_nanos = clocks.time_ns()
 
 
 def job_name(argv: list[str]) -> str:

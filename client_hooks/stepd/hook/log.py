@@ -8,10 +8,22 @@ import contextlib
 import logging
 import os
 import sys
+from typing import Any
+
+
+class _Log(logging.Logger):
+    """A log that never raises, and that makes records, and asks for the time, only where somebody reads them."""
+
+    def isEnabledFor(self, level: int) -> bool:  # noqa: N802 - logging's name
+        return bool(self.handlers) and super().isEnabledFor(level)
+
+    def _log(self, *args: Any, **kwargs: Any) -> None:
+        with contextlib.suppress(Exception):  # a clock of a test's that has run out, a program's factory of records
+            super()._log(*args, **kwargs)
+
 
 # Made directly, not by getLogger: `logging.root.manager.loggerDict`, dictConfig and basicConfig never see it.
-logger = logging.Logger("stepd", level=logging.INFO)
-logger.addHandler(logging.NullHandler())
+logger = _Log("stepd", level=logging.INFO)
 logger.propagate = False
 
 
@@ -38,10 +50,9 @@ def configure(destination: str, level: str) -> None:
 def reset() -> None:
     """Close what `configure` opened."""
     for handler in logger.handlers[:]:
-        if not isinstance(handler, logging.NullHandler):
-            logger.removeHandler(handler)
-            with contextlib.suppress(OSError, ValueError):
-                handler.close()
+        logger.removeHandler(handler)
+        with contextlib.suppress(OSError, ValueError):
+            handler.close()
 
 
 def tell_operator(message: str) -> None:

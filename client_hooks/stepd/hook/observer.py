@@ -9,11 +9,10 @@ from __future__ import annotations
 
 import os
 import sys
-import time
 from collections import deque
 from collections.abc import Iterable, Mapping
 
-from stepd.hook import convert, identity
+from stepd.hook import clocks, convert, identity
 from stepd.hook.address import places
 from stepd.hook.background import Background
 from stepd.hook.channel import Channel
@@ -51,7 +50,7 @@ class Observer:
     def _fresh(self) -> None:
         """All that threads share, new: at the start and in a forked child, where locks may be held by threads that are gone."""
         self._watches: dict[EnginePort, SessionWatch] = {}
-        self._budget = Budget(self._settings.overhead_budget, time.monotonic())
+        self._budget = Budget(self._settings.overhead_budget, clocks.monotonic())
         self._background = Background("stepd-observer", self._turn, self._look, LOOK_SECONDS)
         self._verdicts: deque[runtime_pb2.HookMessage] = deque(maxlen=REMEMBERED_VERDICTS)
         self._known_graphs: frozenset[str] = frozenset()
@@ -130,7 +129,7 @@ class Observer:
             strategy_id=record.strategy_id,
             run_metadata=record.metadata,
             seconds=record.seconds,
-            unix_nanos=time.time_ns(),
+            unix_nanos=clocks.time_ns(),
             batch=record.batch,
         )
         self._channel.send_profile(runtime_pb2.HookMessage(profile=profile))
@@ -216,7 +215,7 @@ class Observer:
 
     def _obey(self, message: runtime_pb2.DaemonMessage) -> None:
         what = message.WhichOneof("message")
-        now = time.monotonic()
+        now = clocks.monotonic()
         if what == "pause":
             self._pause(now + message.pause.seconds if message.pause.seconds > 0 else float("inf"))
         elif what == "resume":
@@ -262,10 +261,10 @@ class Observer:
         """Say goodbye within a second and end the threads."""
         for watch in list(self._watches.values()):
             self.session_closed(watch.engine)
-        deadline = time.monotonic() + EXIT_SECONDS
+        deadline = clocks.monotonic() + EXIT_SECONDS
         self._background.stop(deadline)
         if self._channel is not None:
-            self._channel.stop(max(0.0, deadline - time.monotonic()))
+            self._channel.stop(max(0.0, deadline - clocks.monotonic()))
         self._background.join(deadline)
 
     def before_fork(self) -> None:

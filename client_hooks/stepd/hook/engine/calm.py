@@ -5,8 +5,7 @@ It must not know what that work is.
 
 from __future__ import annotations
 
-import time
-
+from stepd.hook import clocks
 from stepd.hook.engine.gate import Gate
 from stepd.hook.engine.kinds import Kind, Kinds
 
@@ -22,4 +21,4 @@ def await_long_step(kinds: Kinds, gate: Gate[Kind], most: float) -> None:
     slowest = max((kind.least for kind in kinds.all() if kind.runs > 1), default=0.0)
     if slowest > _LONG_STEP_SECONDS:
         gate.await_begin(lambda kind: kind.runs > 1 and kind.least > slowest / 2, min(_STEPS_TO_AWAIT * slowest, most))
-        time.sleep(_BEGIN_SECONDS)
+        clocks.sleep(_BEGIN_SECONDS)

@@ -7,10 +7,12 @@ Neither the report of a switch nor the program that closes its session has to wa
 from __future__ import annotations
 
 import atexit
+import functools
 import os
 import threading
-import time
 from collections.abc import Callable
+
+from stepd.hook import clocks, unseen
 
 # So many at once. Each of them holds what its session held; whoever comes when all are busy deletes by itself.
 _MOST = 8
@@ -30,7 +32,7 @@ class Departing:
         with self._lock:
             beside = not self._stopped and len(self._threads) < _MOST
             if beside:
-                thread = threading.Thread(target=self._work, args=(delete,), name="stepd-departing", daemon=True)
+                thread = unseen.Thread(functools.partial(self._work, delete), "stepd-departing")
                 self._threads.add(thread)
                 thread.start()
         if not beside:
@@ -48,9 +50,9 @@ class Departing:
         """At exit: a thread that comes back from TensorFlow while the interpreter goes would end the process. Not for ever."""
         with self._lock:
             self._stopped, left = True, set(self._threads)
-        deadline = time.monotonic() + _STOP_SECONDS
+        deadline = clocks.monotonic() + _STOP_SECONDS
         for thread in left:
-            thread.join(max(0.0, deadline - time.monotonic()))
+            thread.join(max(0.0, deadline - clocks.monotonic()))
 
     def forget(self) -> None:
         """In a forked child: the parent's threads are not here."""

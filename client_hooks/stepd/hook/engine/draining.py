@@ -10,13 +10,13 @@ from __future__ import annotations
 import contextlib
 import functools
 import threading
-import time
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from tensorflow.core.protobuf import config_pb2
 from tensorflow.python.framework import errors
 
+from stepd.hook import clocks
 from stepd.hook.engine import capi, names, queues
 from stepd.hook.engine.graphview import GraphView
 from stepd.hook.engine.kinds import Kind, patience, step_kind
@@ -154,11 +154,11 @@ class Draining:
 
         Those that are let end do so in a time of their own: nothing that they wait for is held back.
         """
-        deadline = time.monotonic() + seconds
+        deadline = clocks.monotonic() + seconds
         while counts := self._engine.gate.counts():
             if self.taken or self._end_when_let(counts):
                 self._make_room(counts)
-            elif time.monotonic() > deadline:
+            elif clocks.monotonic() > deadline:
                 return False
             self._engine.gate.wait_quiet(any_kind, _LOOK_SECONDS)
         return True
@@ -249,6 +249,6 @@ def _rest_of_time(options: Any, config: Any, began: float) -> Iterator[Any]:
     if limit <= 0:
         yield None
         return
-    rest = config_pb2.RunOptions(timeout_in_ms=max(1, limit - int(1000 * (time.perf_counter() - began))))
+    rest = config_pb2.RunOptions(timeout_in_ms=max(1, limit - int(1000 * (clocks.perf_counter() - began))))
     with capi.buffer(rest.SerializeToString()) as made:
         yield made

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import threading
-import time
 from collections.abc import Callable, Hashable, Iterator
 from typing import Generic, TypeVar
+
+from stepd.hook import clocks
 
 K = TypeVar("K", bound=Hashable)
 
@@ -81,7 +82,7 @@ class Gate(Generic[K]):
     def wait_quiet(self, concerns: Callable[[K], bool], seconds: float) -> bool:
         """While runs are held back: wait until none is in flight for which `concerns(kind)`; False when that took longer."""
         with self._changed:
-            return self._wait_quiet(concerns, time.monotonic() + seconds)
+            return self._wait_quiet(concerns, clocks.monotonic() + seconds)
 
     @contextlib.contextmanager
     def hold(self, concerns: Callable[[K], bool], seconds: float) -> Iterator[bool]:
@@ -90,11 +91,11 @@ class Gate(Generic[K]):
         Runs of other kinds (a queue runner that is blocked for ever, say) go on. One switch holds at a time. Meanwhile `concerns`
         may come to concern more kinds.
         """
-        began = time.monotonic()
+        began = clocks.monotonic()
         with self._changed:
             self._holding = concerns
             try:
-                quiet = self._wait_quiet(concerns, time.monotonic() + seconds)
+                quiet = self._wait_quiet(concerns, clocks.monotonic() + seconds)
             except BaseException:
                 self._release(began)
                 raise
@@ -106,12 +107,12 @@ class Gate(Generic[K]):
 
     def _release(self, began: float) -> None:
         self._holding = self.parting = None
-        self.held += time.monotonic() - began
+        self.held += clocks.monotonic() - began
         self._changed.notify_all()
 
     def _wait_quiet(self, concerns: Callable[[K], bool], deadline: float) -> bool:
         while any(concerns(kind) for kind in self._in_flight):
-            left = deadline - time.monotonic()
+            left = deadline - clocks.monotonic()
             if left <= 0:
                 return False
             self._changed.wait(left)

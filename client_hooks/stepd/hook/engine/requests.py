@@ -5,7 +5,6 @@ Runs on the engine's thread. It must not decide which strategy is worth a try.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -13,6 +12,7 @@ from typing import TYPE_CHECKING
 from tensorflow.core.framework import graph_pb2
 from tensorflow.core.protobuf import config_pb2
 
+from stepd.hook import clocks
 from stepd.hook.engine import restarts
 from stepd.hook.engine.copies import Copy
 from stepd.hook.engine.faults import reason
@@ -98,9 +98,9 @@ def _switch(engine: SessionEngine, strategy: LiveStrategy, chosen: Chosen) -> tu
 
 
 def _switch_in_session(engine: SessionEngine, strategy: LiveStrategy, why: str) -> tuple[SwitchOutcome, Copy]:
-    started = time.monotonic()
+    started = clocks.monotonic()
     copy = _prepare(engine, strategy)
-    prepared = time.monotonic() - started
+    prepared = clocks.monotonic() - started
     try:
         waited = _put_in_force(engine, copy, strategy.id)
     except NotQuietError:
@@ -129,19 +129,19 @@ def _prepare(engine: SessionEngine, strategy: LiveStrategy) -> Copy:
 
 def _put_in_force(engine: SessionEngine, copy: Copy | None, strategy_id: str) -> float:
     """Try until a quiet moment comes; between the attempts, which are short, nothing is held back."""
-    deadline = time.monotonic() + engine.settings.gate_seconds
+    deadline = clocks.monotonic() + engine.settings.gate_seconds
     pause = 0.05
     while True:
         try:
             with engine.lock:
                 _check_open(engine)
-                waited = engine.switcher().switch(engine.raw, copy, engine.gate, max(0.0, deadline - time.monotonic()))
+                waited = engine.switcher().switch(engine.raw, copy, engine.gate, max(0.0, deadline - clocks.monotonic()))
                 engine.in_force(strategy_id)
                 return waited
         except NotQuietError:
-            if time.monotonic() + pause > deadline:
+            if clocks.monotonic() + pause > deadline:
                 raise
-        time.sleep(pause)
+        clocks.sleep(pause)
         pause *= 2
 
 

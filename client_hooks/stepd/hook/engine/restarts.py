@@ -7,11 +7,11 @@ what copies and helpers have left in the graph. It must not decide when a restar
 from __future__ import annotations
 
 import functools
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from stepd.hook import clocks
 from stepd.hook.engine import capi, names, queues
 from stepd.hook.engine.checkpoints import state_dir
 from stepd.hook.engine.copies import Copy
@@ -58,7 +58,7 @@ def restart_now(
     prepare for the program's own placement as well, so that going back costs a normal step.
     """
     id_, rollback = (strategy.id if strategy else ""), strategy is None
-    began = time.monotonic()
+    began = clocks.monotonic()
     error, quiet = "", True
     for _ in range(_ATTEMPTS):
         successor = _Successor(engine)
@@ -70,7 +70,7 @@ def restart_now(
             waited = _in_a_quiet_moment(successor, seconds, once or engine.settings.gate_seconds)
             copy = successor.switcher.live
             refused = copy.plan.refused if copy else ()
-            prepared = time.monotonic() - began - waited
+            prepared = clocks.monotonic() - began - waited
             said = copy.plan.order_said if copy else ""
             return Restarted(SwitchOutcome(id_, Way.RESTART, ok=True, not_honoured=refused, prepare_seconds=prepared,
                              wait_seconds=waited, rollback=rollback, order_in_force=said,
@@ -96,15 +96,15 @@ def obstacle(engine: SessionEngine) -> str:
 
 def _in_a_quiet_moment(successor: _Successor, seconds: float, most: float) -> float:
     """Try until nothing runs, for short moments of `most` seconds at most; returns for how long runs were held back at last."""
-    deadline, pause = time.monotonic() + seconds, 0.05
+    deadline, pause = clocks.monotonic() + seconds, 0.05
     while True:
-        left = max(0.0, deadline - time.monotonic())
+        left = max(0.0, deadline - clocks.monotonic())
         try:
             return successor.take_over(left or most)
         except NotQuietError:
             if left <= pause:
                 raise
-        time.sleep(pause)
+        clocks.sleep(pause)
         pause *= 2
 
 
@@ -190,7 +190,7 @@ class _Successor:
         engine, draining = self._engine, self._queues.draining if self._queues else None
         with engine.lock:
             with quiet_moment(engine, draining, seconds) as quiet:
-                held = time.monotonic()
+                held = clocks.monotonic()
                 if not quiet:
                     raise NotQuietError(f"{_blocked(engine)} does not end, which keeps the session from being restarted")
                 try:
@@ -201,7 +201,7 @@ class _Successor:
                     raise
                 if self._queues:
                     self._queues.draining.settle(beyond, self._queues.new)
-            return time.monotonic() - held
+            return clocks.monotonic() - held
 
     def _go_over(self) -> dict[str, list[queues.Element]]:
         """In a quiet moment: take the state over and be the engine's session. Returns what queues had no room for."""

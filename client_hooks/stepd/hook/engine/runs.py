@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import functools
 import threading
-import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from stepd.hook import clocks
 from stepd.hook.engine import capi, chaos_switches, names
 from stepd.hook.engine.draining import Delivery
 from stepd.hook.engine.kinds import Kind, Route
@@ -22,7 +22,7 @@ from stepd.hook.ports import MOST_NOTES, Notes
 if TYPE_CHECKING:
     from stepd.hook.engine.session_engine import SessionEngine
 
-_clock = time.perf_counter
+_clock = clocks.perf_counter
 _thread = threading.get_ident
 
 

@@ -10,6 +10,8 @@ import threading
 from collections.abc import Callable
 from typing import Any, TypeVar
 
+from stepd.hook import unseen
+
 T = TypeVar("T")
 
 
@@ -37,7 +39,7 @@ def unbroken(work: Callable[[], T]) -> T:
 
     broken: BaseException | None = None
     try:
-        threading.Thread(target=attempt, name="stepd-switch", daemon=True).start()
+        unseen.Thread(attempt, "stepd-switch").start()
     except BaseException as e:
         if begun.acquire(blocking=False):  # from here on the thread, if there is one, does nothing
             if isinstance(e, RuntimeError):  # the interpreter is ending and starts no threads

@@ -9,10 +9,10 @@ from __future__ import annotations
 import functools
 import itertools
 import threading
-import time
 from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Any
 
+from stepd.hook import clocks
 from stepd.hook.engine import capi, names
 from stepd.hook.engine.ahead import Ahead
 from stepd.hook.engine.classify import Classes
@@ -226,7 +226,7 @@ class Switcher:
         if new:
             self._extend(session, new)
         touched = self.view().descendants(moves)
-        began = time.monotonic()
+        began = clocks.monotonic()
 
         def concerns(kind: Kind) -> bool:
             return not kind.ops().isdisjoint(touched)
@@ -237,7 +237,7 @@ class Switcher:
                 raise NotQuietError(f"a run that uses variables that move ({next(iter(moves))}, ...) does not end")
             left = self.homes.move(self.ahead, moves)
             self._put(copy)
-        waited = time.monotonic() - began
+        waited = clocks.monotonic() - began
         self.homes.free(self.ahead, left)
         return waited
 

@@ -11,6 +11,7 @@ import queue
 import threading
 from collections.abc import Callable
 
+from stepd.hook import unseen
 from stepd.hook.log import logger as log
 
 _STOP_SECONDS = 5.0
@@ -30,7 +31,7 @@ class Worker:
             if self._stopped:
                 return
             if self._thread is None:
-                self._thread = threading.Thread(target=self._work, name="stepd-engine", daemon=True)
+                self._thread = unseen.Thread(self._work, "stepd-engine")
                 self._thread.start()
         self._tasks.put(task)
 
