@@ -4,7 +4,7 @@
 
 Every case is placed by hand on two devices and stays there; the order is by upward rank (the longest way to the end of the step,
 by the op times of traced steps). A round measures every way once, in random order, on copies that were made before; a ratio is a
-round's median step over that of the same round without an order. `fan` and `backward` are built so that order decides, the others
+round's median step over that of the same round without an order; many short rounds tell a few per cent, and say how surely. `fan` and `backward` are built so that order decides, the others
 not. In one process both devices share two threads; with --workers they are two pinned worker processes, which only control edges
 reach. Prints JSON.
 """
@@ -60,21 +60,21 @@ def fan(tf: Any) -> tuple[Any, dict[Any, Any]]:
 
 
 def join(tf: Any) -> tuple[Any, dict[Any, Any]]:
-    """The same, but the chain waits for four ops: whatever order TensorFlow happens to take, one of them comes late."""
-    n = 512
+    """The same, but the chain waits for eight ops of 24: whatever order TensorFlow happens to take, one of them comes late."""
+    n = 400
     x = tf.placeholder(tf.float32, [n, n], name="x")
 
     with tf.device("/cpu:0"):
         urgent, ends = [], []
-        for k in range(12):
+        for k in range(24):
             first = product(tf, x, k, f"first{k}")
             if k % 3 == 1:
                 urgent.append(first)
             else:
-                ends.append(tf.reduce_mean(product(tf, first, 20 + k, f"second{k}")))
+                ends.append(tf.reduce_mean(product(tf, first, 50 + k, f"second{k}")))
         value = tf.add_n(urgent)
     with tf.device("/cpu:1"):
-        for k in range(14):
+        for k in range(28):
             value = product(tf, value, 100 + k, f"chain{k}")
         ends.append(tf.reduce_mean(value))
     return ends, {x: weights(0, n, n)}
@@ -238,8 +238,12 @@ def run_case(
     result: dict[str, Any] = {"none_ms": round(1e3 * statistics.median(plain), 3)}
     for way in ways[1:]:
         ratios = sorted(mine / theirs for mine, theirs in zip(medians[way], plain, strict=True))
+        middle = statistics.median(ratios)
+        spread = statistics.median(abs(ratio - middle) for ratio in ratios)
         result[way] = {
-            "ratio": round(statistics.median(ratios), 3),
+            "ratio": round(middle, 3),
+            # Of the median of as many normally distributed ratios, from their median absolute deviation.
+            "standard_error": round(1.253 * 1.483 * spread / len(ratios) ** 0.5, 4),
             "least": round(ratios[0], 3),
             "most": round(ratios[-1], 3),
             "said": said[way],
