@@ -4,9 +4,9 @@
 
 Every case is placed by hand on two devices and stays there; the order is by upward rank (the longest way to the end of the step,
 by the op times of traced steps). A round measures every way once, in random order, on copies that were made before; a ratio is a
-round's median step over that of the same round without an order; many short rounds tell a few per cent, and say how surely. `fan` and `backward` are built so that order decides, the others
-not. In one process both devices share two threads; with --workers they are two pinned worker processes, which only control edges
-reach. Prints JSON.
+round's median step over that of the same round without an order; many short rounds tell a few per cent, and say how surely. `fan`,
+`join` and `backward` are built so that order decides, the others not. In one process both devices share two threads; with --workers
+they are two pinned worker processes, which only control edges reach. Prints JSON.
 """
 
 from __future__ import annotations

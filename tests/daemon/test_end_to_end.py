@@ -14,6 +14,7 @@ import pytest
 
 from stepd.core.cost.models import CostModels
 from stepd.daemon import codec
+from stepd.daemon.on_trial import ENDED
 from stepd.v1 import operator_pb2, runtime_pb2
 
 DEVICES = tuple(f"/job:worker/replica:0/task:{k}/device:CPU:0" for k in range(2))
@@ -99,6 +100,32 @@ def test_a_new_job_on_the_same_graph_starts_with_what_was_learned(daemon, attach
     second.profile(2)
     wait_until("a plan", lambda: daemon.session(second.job_id).note not in ("", "planning") or second.activations)
     assert lost not in [sent.strategy.id for sent in second.activations]
+
+
+def test_what_a_process_did_not_survive_is_not_tried_again(daemon, attach, towers, wait_until):
+    """A process that ends on a trial takes its verdict with it; the next one on that graph must not end on the same strategy."""
+    first = attach(daemon, towers)
+
+    def die(before: float, after: float) -> int:
+        first._stream.cancel()
+        return runtime_pb2.Verdict.KEPT  # nobody hears of it
+
+    first.judge = die
+    first.open()
+    first.run_steps()
+    first.profile(3)
+    assert first.ended.wait(60)
+    wait_until("gone", lambda: daemon.jobs() == [])
+    fatal = first.activations[0].strategy.id
+    second = attach(daemon, towers)
+    second.open()
+    second.run_steps()
+    second.profile(2)
+    wait_until("a plan", lambda: daemon.session(second.job_id).note not in ("", "planning") or second.activations)
+    assert fatal not in [sent.strategy.id for sent in second.activations]
+    history = daemon.operator(lambda stub: stub.GetHistory(operator_pb2.GetHistoryRequest(job=first.job_id), timeout=10))
+    told = [(trial.strategy_id, trial.outcome, trial.reason) for trial in history.trial]
+    assert told == [(fatal, runtime_pb2.Verdict.FAILED, ENDED)]
 
 
 def test_steps_from_before_a_switch_do_not_undo_it(daemon, attach, towers, wait_until):

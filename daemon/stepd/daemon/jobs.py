@@ -54,9 +54,9 @@ class Session:
         text = "\n".join(sorted(f"{device.name} {device.type} {device.usable}" for device in self.devices))
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 
-    def remember_lost(self, strategies: frozenset[str]) -> None:
-        """What lost on this graph and these devices in earlier runs."""
-        self.state = replace(self.state, lost=self.state.lost | strategies)
+    def remember_lost(self, strategies: frozenset[str], rounds: int) -> None:
+        """What lost on this graph and these devices in earlier runs, of which the last `rounds` did not survive their trials."""
+        self.state = replace(self.state, lost=self.state.lost | strategies, losses=max(self.state.losses, rounds))
 
     def step_kind(self) -> runtime_pb2.StepKind | None:
         """The reported kind that takes most of the time."""

@@ -37,6 +37,7 @@ from stepd.daemon.errors import GraphMissingError, StoreError
 from stepd.daemon.jobs import Job, Registry, Session
 from stepd.daemon.memory import Returns
 from stepd.daemon.metrics import Metrics
+from stepd.daemon.on_trial import strategy_on_trial
 from stepd.daemon.planner import PlannerPool, PlanResult
 from stepd.daemon.requests import plan_request
 from stepd.daemon.store import Store
@@ -75,9 +76,20 @@ class Controller:
                 self.metrics.entered(after.phase)
             if after != before and not isinstance(event, Tick):
                 await self.keep(self.store.put_session, job.id, session.id, session_state.to_json(session, after))
+            await self._note_trial(job, session, strategy_on_trial(before), strategy_on_trial(after))
             session.state = after
             for effect in effects:
                 await self._execute(job, session, effect)
+
+    async def _note_trial(self, job: Job, session: Session, before: str, after: str) -> None:
+        """What is on trial is on disk before it is sent (see `on_trial`)."""
+        if after == before:
+            return
+        if after:
+            where = session.report.fingerprint, session.devices_key
+            await self.keep(self.store.begin_trial, job.id, session.id, after, *where)
+        else:
+            await self.keep(self.store.end_trial, job.id, session.id)
 
     async def save(self, job: Job, session: Session) -> None:
         """Write the session's state."""

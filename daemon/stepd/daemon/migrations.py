@@ -19,4 +19,11 @@ MIGRATIONS: tuple[tuple[str, tuple[str, ...]], ...] = (
             "CREATE INDEX trial_of_graph ON trial (fingerprint, devices)",
         ),
     ),
+    (
+        "0002-on-trial",
+        (
+            "CREATE TABLE on_trial (job TEXT NOT NULL, session TEXT NOT NULL, strategy TEXT NOT NULL, fingerprint TEXT NOT NULL,"
+            " devices TEXT NOT NULL, PRIMARY KEY (job, session))",
+        ),
+    ),
 )

@@ -24,7 +24,7 @@ from stepd.core.activation_values import (
 )
 from stepd.core.cost.models import NOTHING_KNOWN, CostModels
 from stepd.core.cost.observation import of_part, of_whole_ops
-from stepd.daemon import codec
+from stepd.daemon import codec, on_trial
 from stepd.daemon.convert import session_state
 from stepd.daemon.convert.devices import session_devices
 from stepd.daemon.convert.graph import op_names
@@ -171,10 +171,10 @@ class Connection:
                 log.warning("stored cost models are not usable: learning anew", session=session.id, error=str(error))
         session.at_plan = None
         session.at_profile = session.models.mark() if session.models.steps else None
-        last = {trial["strategy_id"]: trial["outcome"] for trial in await asyncio.to_thread(store.trials_of_graph, *key)}
-        lost = frozenset(strategy for strategy, outcome in last.items() if outcome in ("ROLLED_BACK", "FAILED"))
+        await self._controller.keep(on_trial.settle, store, self._controller.registry, *key, self._controller.clock())
+        lost, ended = await asyncio.to_thread(on_trial.known, store, *key)
         async with session.turn:
-            session.remember_lost(lost)
+            session.remember_lost(lost, ended)
 
     async def _profile(self, session: Session, profile: runtime_pb2.StepProfile) -> None:
         if not session.op_names:
@@ -280,6 +280,7 @@ class Connection:
         await self._save_models(session, force=True)
         await self._controller.apply(self._job, session, Attached(attached=False))
         session.open = False
+        await self._controller.keep(self._controller.store.end_trial, self._job.id, session.id)
         self._controller.metrics.forget(session.id)
         await self._controller.save(self._job, session)
 

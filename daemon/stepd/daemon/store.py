@@ -160,3 +160,20 @@ class Store:
         """Verdicts of any job on a graph and a set of devices."""
         query = "SELECT info FROM trial WHERE fingerprint = ? AND devices = ? ORDER BY rowid"
         return [json.loads(row["info"]) for row in self._rows(query, (fingerprint, devices))]
+
+    def begin_trial(self, job_id: str, session_id: str, strategy_id: str, fingerprint: str, devices: str) -> None:
+        """Write down what a session is about to try."""
+        with self._transaction() as db:
+            db.execute(
+                "INSERT OR REPLACE INTO on_trial VALUES (?, ?, ?, ?, ?)", (job_id, session_id, strategy_id, fingerprint, devices)
+            )
+
+    def end_trial(self, job_id: str, session_id: str) -> None:
+        """A session tries nothing any more."""
+        with self._transaction() as db:
+            db.execute("DELETE FROM on_trial WHERE job = ? AND session = ?", (job_id, session_id))
+
+    def on_trial(self, fingerprint: str, devices: str) -> list[tuple[str, str, str]]:
+        """(job, session, strategy) of trials on a graph and a set of devices that have not ended."""
+        query = "SELECT job, session, strategy FROM on_trial WHERE fingerprint = ? AND devices = ? ORDER BY rowid"
+        return [(row["job"], row["session"], row["strategy"]) for row in self._rows(query, (fingerprint, devices))]

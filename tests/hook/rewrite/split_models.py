@@ -138,7 +138,7 @@ def alexnet(data: Data) -> tuple[Any, Any]:
     x = n.conv(tf.nn.max_pool2d(x, 3, 2, "VALID"), 8)
     x = tf.nn.max_pool2d(n.conv(x, 8), 3, 2, "SAME")
     keep = tf.floor(tf.random_uniform(tf.shape(x), seed=7, dtype=data.dtype) + 0.8)
-    # The published rate. At 0.05, batches that now and then are a single image make 5e-9 of one unit in the last place by themselves.
+    # The published rate. At 0.05, batches that now and then are one image make 5e-9 of one unit in the last place by themselves.
     return _momentum(_loss(n.dense(_flat(x * keep), 5), y), 0.01)
 
 
