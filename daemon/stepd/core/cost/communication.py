@@ -54,8 +54,8 @@ HANDLING = (5.0e-5, 0.8e-9)
 """Seconds of a host's cores per transfer to or from another process, and per byte of it: copies, system calls.
 
 Traces do not show it. Without it, placements that send much are predicted up to a fifth too fast. Fitted to seven strategies that
-were measured by turns (figures in docs/benchmarks.md), on one machine: local devices measure it, which is better. What strategies
-measure corrects it (`calibration.calibrate`).
+were measured by turns (figures in docs/measurements/main-job.md), on one machine: local devices measure it, which is better. What
+strategies measure corrects it (`calibration.calibrate`).
 """
 
 
