@@ -45,6 +45,7 @@ from stepd.core.activation_values import (
 )
 
 FOREVER = float("inf")
+VERDICT_SECONDS, VERDICT_STEPS = 60.0, 200  # within which a verdict is due; a trial takes 5 to 50 steps
 Step = tuple[State, tuple[Effect, ...]]
 
 
@@ -97,7 +98,18 @@ def _tick(state: State, now: float, settings: Settings) -> Step:
         case Phase.PROPOSED | Phase.SWITCHING if waited > settings.switch_seconds:
             note = f"the hook found no moment to switch within {settings.switch_seconds:g} s"
             return lose(state, now, settings, note, remember=False), (RollBack(note),)
+        case Phase.VERIFYING if waited > VERDICT_SECONDS + VERDICT_STEPS * state.before_seconds:
+            return replace(state, note=_hung(state)), ()
     return state, ()
+
+
+def _hung(state: State) -> str:
+    """For the operator, who can tell a program that rests from one that hangs; to end a step is not safe from here."""
+    strategy = state.proposal.id if state.proposal is not None else state.in_force
+    return (
+        f"no verdict on {strategy[:8]} for {VERDICT_SECONDS:g} s and the time of {VERDICT_STEPS} steps: the program makes no steps, "
+        "or one does not end; a program that hangs can be killed, which counts against the strategy"
+    )
 
 
 def _maybe_profile(state: State, now: float, settings: Settings) -> Step:
