@@ -107,8 +107,8 @@ def _hung(state: State) -> str:
     """For the operator, who can tell a program that rests from one that hangs; to end a step is not safe from here."""
     strategy = state.proposal.id if state.proposal is not None else state.in_force
     return (
-        f"no verdict on {strategy[:8]} for {VERDICT_SECONDS:g} s and the time of {VERDICT_STEPS} steps: the program makes no steps, "
-        "or one does not end; a program that hangs can be killed, which counts against the strategy"
+        f"no verdict on {strategy[:8]} for {VERDICT_SECONDS:g} s and the time of {VERDICT_STEPS} steps: the program makes no "
+        "steps, or one does not end; a program that hangs can be killed, which counts against the strategy"
     )
 
 
