@@ -9,7 +9,7 @@ import pytest
 from tensorflow.python.framework import errors
 
 from stepd.hook.engine.faults import reason
-from stepd.hook.engine.switcher import NotQuietError, SwitchRefusedError
+from stepd.hook.engine.refusals import NotQuietError, SwitchRefusedError
 from stepd.hook.log import logger
 
 

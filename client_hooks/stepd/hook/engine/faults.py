@@ -8,8 +8,8 @@ from __future__ import annotations
 from tensorflow.python.framework import errors
 
 from stepd.hook.engine.queues import QueueObstacleError
+from stepd.hook.engine.refusals import SwitchRefusedError
 from stepd.hook.engine.restart import StateChangedError
-from stepd.hook.engine.switcher import SwitchRefusedError
 from stepd.hook.log import logger as log
 
 _REFUSALS = (SwitchRefusedError, StateChangedError, QueueObstacleError)

@@ -17,7 +17,8 @@ from stepd.hook.engine import restarts
 from stepd.hook.engine.copies import Copy
 from stepd.hook.engine.faults import reason
 from stepd.hook.engine.kinds import Kind
-from stepd.hook.engine.switcher import NotQuietError, Switcher, SwitchRefusedError
+from stepd.hook.engine.refusals import NotQuietError, SwitchRefusedError
+from stepd.hook.engine.switcher import Switcher
 from stepd.hook.engine.ways import Chosen, can_be_compacted, choose_way
 from stepd.hook.log import logger as log
 from stepd.hook.model import LiveStrategy, NotHonoured, SwitchOutcome, Way

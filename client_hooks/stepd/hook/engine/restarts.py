@@ -21,10 +21,11 @@ from stepd.hook.engine.draining import Draining, any_kind, quiet_moment
 from stepd.hook.engine.faults import reason
 from stepd.hook.engine.kinds import Kind
 from stepd.hook.engine.mirror import Mirror
+from stepd.hook.engine.refusals import NotQuietError, SwitchRefusedError
 from stepd.hook.engine.replay import Replay
 from stepd.hook.engine.restart import Loading, Saving, Side, StateChangedError
 from stepd.hook.engine.state import Inventory, inventory
-from stepd.hook.engine.switcher import NotQuietError, Switcher, SwitchRefusedError
+from stepd.hook.engine.switcher import Switcher
 from stepd.hook.log import logger as log
 from stepd.hook.model import LiveStrategy, SwitchOutcome, Way
 

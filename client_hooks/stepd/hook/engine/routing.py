@@ -19,8 +19,9 @@ from stepd.hook.engine.faults import reason
 from stepd.hook.engine.kinds import Kind, Route
 from stepd.hook.engine.last_reads import concerns
 from stepd.hook.engine.mirror import Mirror
+from stepd.hook.engine.refusals import SwitchRefusedError
 from stepd.hook.engine.shield import unbroken
-from stepd.hook.engine.switcher import Switcher, SwitchRefusedError
+from stepd.hook.engine.switcher import Switcher
 from stepd.hook.log import logger as log
 from stepd.hook.model import LiveStrategy, SwitchOutcome
 from stepd.hook.order.native import library, provider

@@ -23,13 +23,14 @@ from stepd.hook.engine.kinds import Kind, Kinds
 from stepd.hook.engine.mirror import Mirror
 from stepd.hook.engine.placements import Placements
 from stepd.hook.engine.queues import Ops
+from stepd.hook.engine.refusals import SwitchRefusedError
 from stepd.hook.engine.registry import Registry
 from stepd.hook.engine.routing import Routing
 from stepd.hook.engine.runs import Runs
 from stepd.hook.engine.settings import EngineSettings
 from stepd.hook.engine.special_runs import Callables, PartialRuns
 from stepd.hook.engine.state import inventory
-from stepd.hook.engine.switcher import Switcher, SwitchRefusedError
+from stepd.hook.engine.switcher import Switcher
 from stepd.hook.engine.terms import Known
 from stepd.hook.engine.told import Told
 from stepd.hook.engine.worker import worker

@@ -26,6 +26,7 @@ from stepd.hook.engine.last_reads import LastReads, concerns
 from stepd.hook.engine.mirror import Mirror
 from stepd.hook.engine.plan import Plan, lifting, ordered, reading, resolve, sharing, split, summing
 from stepd.hook.engine.reads import common
+from stepd.hook.engine.refusals import NotQuietError, SwitchRefusedError
 from stepd.hook.engine.sight import Sight
 from stepd.hook.engine.splitting import Splitting
 from stepd.hook.engine.terms import Known
@@ -36,14 +37,6 @@ from stepd.hook.ports import StepKind
 
 Building = Callable[[Ahead, Callable[[], Any]], Any]
 NO_PLAN = Plan(LiveStrategy("", {}), {}, {}, frozenset(), ())
-
-
-class SwitchRefusedError(Exception):
-    """A switch that cannot be made now; the message says why. The session goes on as before."""
-
-
-class NotQuietError(SwitchRefusedError):
-    """Runs in flight use variables that would move, and did not end in time."""
 
 
 class Switcher:

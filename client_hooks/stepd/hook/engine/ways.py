@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING
 
 from stepd.hook.engine import restart, rules
 from stepd.hook.engine.kinds import Kind
+from stepd.hook.engine.refusals import SwitchRefusedError
 from stepd.hook.engine.restarts import obstacle
-from stepd.hook.engine.switcher import Switcher, SwitchRefusedError
+from stepd.hook.engine.switcher import Switcher
 from stepd.hook.model import LiveStrategy, Way
 
 if TYPE_CHECKING:
