@@ -14,6 +14,7 @@ from stepd.core.errors import PlannerError
 from stepd.daemon import planner
 from stepd.daemon.planner import PlannerPool
 from stepd.daemon.planner_process import GENTLE, NICEST
+from stepd.kernels import cache
 
 # Stands for Python itself: a planner that is left no time, unless it asks for its share.
 STUCK = """#!{python}
@@ -40,6 +41,48 @@ def test_a_planner_that_is_left_no_time_is_started_again_gently(tmp_path: Path, 
     pids = [int(pid) for pid in log.read_text().split()]
     assert 1 <= len(pids) <= 2  # the first may have been stopped before it said a word
     assert not any(Path(f"/proc/{pid}").exists() for pid in pids)
+
+
+# Stands for Python itself: compiles for ever, and plans at once.
+COMPILING = """#!{python}
+import os, sys, time
+from pathlib import Path
+from stepd.daemon.planner_frames import write_frame
+if "stepd.daemon.warm_up" in sys.argv:
+    Path({log!r}).write_text(str(os.getpid()))
+    time.sleep(3600)
+write_frame(sys.stdout.buffer, {{"kind": "error", "message": "planned"}})
+"""
+
+
+@pytest.mark.parametrize("by_plan", [True, False])
+def test_a_plan_and_the_end_stop_compiling(by_plan: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    slow, log = tmp_path / "python", tmp_path / "log"
+    slow.write_text(COMPILING.format(python=sys.executable, log=str(log)))
+    slow.chmod(0o755)
+    monkeypatch.setattr(planner.sys, "executable", str(slow))
+
+    async def warm_up_then_plan() -> None:
+        pool = PlannerPool(tmp_path, threads=1, yields=False)
+        pool.warm_up()
+        while not (log.exists() and log.read_text()):
+            await asyncio.sleep(0.01)
+        if by_plan:
+            with pytest.raises(PlannerError, match=r"^planned$"):
+                await pool.plan({"seconds": 1.0})
+        else:
+            await pool.close()
+
+    asyncio.run(warm_up_then_plan())
+    assert not Path(f"/proc/{log.read_text()}").exists()
+
+
+def test_what_was_compiled_before_is_not_compiled_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cache, "is_warm", lambda base: True)
+    started: list[object] = []
+    monkeypatch.setattr(PlannerPool, "_compile", lambda pool: started.append(pool))
+    PlannerPool(tmp_path, threads=1).warm_up()
+    assert not started
 
 
 @pytest.mark.skipif(not hasattr(os, "SCHED_IDLE"), reason="Linux only")

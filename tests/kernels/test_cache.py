@@ -58,3 +58,18 @@ def test_planner_processes_share_the_folder_of_warm_up(tmp_path: Path, monkeypat
     chosen = PlannerPool(tmp_path, threads=1)._environment()[cache.VARIABLE]
     assert chosen == cache.environment(tmp_path / "kernels", {})[cache.VARIABLE]
     assert Path(chosen).is_dir()
+
+
+def test_kernels_are_all_there_only_when_it_was_noted_for_these_sources(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    source = tmp_path / "core" / "kernel.py"
+    source.parent.mkdir()
+    source.write_text("a = 1\n")
+    monkeypatch.setattr(cache, "_sources", lambda: [source.parent])
+    monkeypatch.delenv(cache.VARIABLE, raising=False)
+    base = tmp_path / "kernels"
+    assert not cache.is_warm(base)
+    monkeypatch.setenv(cache.VARIABLE, cache.prepare(base)[cache.VARIABLE])
+    cache.note_warm()
+    assert cache.is_warm(base)
+    os.utime(source, (1, 1))  # installed anew: numba would compile again
+    assert not cache.is_warm(base)

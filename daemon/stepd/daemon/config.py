@@ -55,6 +55,7 @@ class Settings(BaseSettings):
         "control", description="How the planner's execution order is enforced in the training process."
     )
     planner_threads: int = Field(0, ge=0, description="Cores of a planner process; 0: all that it may use but one.")
+    warm_up: bool = Field(True, description="Compile the planners at the start, in what others leave of the cores.")
     planner_yields: bool = Field(True, description="Plan only in what training leaves of the cores; false: beside it.")
     margin: float = Field(DEFAULTS.margin, ge=0, lt=1, description="Least predicted gain that is worth a switch.")
     profile_steps: int = Field(DEFAULTS.profile_steps, ge=1, description="Profiled steps that a plan needs.")

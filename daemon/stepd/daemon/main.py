@@ -108,6 +108,7 @@ def warm_up(config: ConfigFile = None, sets: Setting = None) -> None:
 
     for name, seconds, skipped in run(cores.usable()):
         typer.echo(f"{name}: {skipped or f'{seconds:.1f} s'}")
+    cache.note_warm()
 
 
 @app.command()

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import os
 import sys
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -61,6 +62,20 @@ class PlannerPool:
     threads: int
     yields: bool = True
     _turn: asyncio.Lock = field(default_factory=asyncio.Lock)
+    _compiling: asyncio.Task[None] | None = None
+
+    def warm_up(self) -> None:
+        """Have all kernels compiled in what others leave of the cores, unless they are, so that the first plan need not wait for
+        that. A plan that comes sooner ends it: it compiles what it needs itself, and would only be held up."""
+        if not cache.is_warm(self.cache_dir / "kernels"):
+            self._compiling = asyncio.create_task(self._compile())
+
+    async def close(self) -> None:
+        """Stop compiling, and wait for the process to be gone."""
+        if self._compiling is not None:
+            self._compiling.cancel()
+            await asyncio.gather(self._compiling, return_exceptions=True)
+            self._compiling = None
 
     async def plan(self, request: Mapping[str, Any]) -> PlanResult:
         """Run a plan. Cancel the task to kill the process. Raises PlannerError with the reason when there is no candidate."""
@@ -83,6 +98,7 @@ class PlannerPool:
         """All that a process says to a request, and why it was cut short, if it was."""
         blob = await asyncio.to_thread(codec.dumps, request)
         seconds = float(request["seconds"]) * SLOWEST + START_SECONDS
+        await self.close()
         async with self._turn:
             if not self.yields:
                 return await self._run(blob, seconds, BESIDE)
@@ -114,6 +130,21 @@ class PlannerPool:
         finally:
             starving.cancel()
             collecting.cancel()
+            if process.returncode is None:
+                process.kill()
+            await process.wait()
+
+    async def _compile(self) -> None:
+        nothing = asyncio.subprocess.DEVNULL
+        command = (sys.executable, "-m", "stepd.daemon.warm_up")
+        began = time.monotonic()
+        process = await asyncio.create_subprocess_exec(
+            *command, stdin=nothing, stdout=nothing, stderr=nothing, env=self._environment()
+        )
+        try:
+            code = await process.wait()
+            log.info("planners compiled" if code == 0 else "planners not compiled", seconds=round(time.monotonic() - began, 1))
+        finally:
             if process.returncode is None:
                 process.kill()
             await process.wait()

@@ -48,10 +48,11 @@ async def _serve(configuration: Configuration, owner: SocketOwner, store: Store,
     settings = configuration.settings
     instance = uuid.uuid4().hex
     metrics = Metrics()
+    planner = PlannerPool(settings.cache_dir, settings.planner_threads, settings.planner_yields)
     controller = Controller(
         registry=_known_jobs(store),
         store=store,
-        planner=PlannerPool(settings.cache_dir, settings.planner_threads, settings.planner_yields),
+        planner=planner,
         settings=settings.activation_settings(),
         metrics=metrics,
         algorithm=settings.algorithm,
@@ -77,12 +78,15 @@ async def _serve(configuration: Configuration, owner: SocketOwner, store: Store,
     loop = asyncio.create_task(controller.run(lambda: notifier.notify("WATCHDOG=1")))
     notifier.notify("READY=1")
     log.info("serving", socket=str(owner.socket), listen=settings.listen, state=str(settings.state_dir))
+    if settings.planner and settings.warm_up:
+        planner.warm_up()
     await _signal_or_failure(loop)
     notifier.notify("STOPPING=1")
     log.info("draining")
     await health.set("", health_pb2.HealthCheckResponse.NOT_SERVING)
     loop.cancel()
     await controller.close()
+    await planner.close()
     await server.stop(DRAIN_SECONDS)
 
 

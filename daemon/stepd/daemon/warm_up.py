@@ -1,4 +1,5 @@
-"""Compile the planners' kernels before they are needed: `stepd warm-up`, at installation or when an image is built.
+"""Compile the planners' kernels before they are needed: `stepd warm-up`, at installation or when an image is built; and
+`python -m stepd.daemon.warm_up`, by which a daemon does it while nobody waits for a plan yet.
 
 In processes of their own when there are cores for them; kernels land where planner processes will look for them.
 """
@@ -17,6 +18,8 @@ from stepd.core.errors import PlannerError
 from stepd.core.placement import registry
 from stepd.core.portfolio import planner as portfolio
 from stepd.core.problem import Device, Link, Problem
+from stepd.daemon.planner_process import NICEST, give_way
+from stepd.kernels import cache
 
 
 def tiny_problem() -> Problem:
@@ -74,3 +77,15 @@ def compile_kernels(name: str) -> Compiled:
     except PlannerError as error:
         skipped = str(error)
     return name, time.monotonic() - started, skipped
+
+
+def main() -> None:
+    """Entry point of the daemon's process for it: it yields to everybody else."""
+    give_way(NICEST)
+    for _ in warm_up():
+        pass
+    cache.note_warm()
+
+
+if __name__ == "__main__":
+    main()

@@ -54,6 +54,25 @@ def use(base: Path | None = None) -> None:
     os.environ.update(prepare(base or default_base()))
 
 
+def warm(folder: Path) -> Path:
+    """The file that says that all kernels of the sources have been compiled into `folder`. Numba knows kernels by where their
+    sources are and when these were written, too: elsewhere or anew installed they are to be compiled again."""
+    files = [str(file) for root in _sources() for file in sorted(root.rglob("*.py"))]
+    written = sha256(" ".join(f"{file} {Path(file).stat().st_mtime_ns}" for file in files).encode())
+    return folder / f"warm-{written.hexdigest()[:16]}"
+
+
+def is_warm(base: Path) -> bool:
+    """Whether nothing is left to compile for a process that keeps its kernels below `base`."""
+    return warm(Path(environment(base)[VARIABLE])).exists()
+
+
+def note_warm() -> None:
+    """This process, which called `use`, has compiled all kernels."""
+    with suppress(OSError):
+        warm(Path(os.environ[VARIABLE])).touch()
+
+
 def remove_unused(base: Path, before: float) -> None:
     """Remove the kernel folders of `base` that were last used `before` (seconds since 1970)."""
     for folder in base.iterdir():

@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from stepd.core.arrays import add_to, copy_to, first_above, largest
 from stepd.core.compiled import inlined, kernel
 from stepd.core.penalty import Penalty, penalised
 from stepd.core.placement.rng import Rng, uniform
@@ -84,7 +85,7 @@ def anneal(
     one = np.zeros(1, dtype=np.int32)
     sight = Sight(np.empty(n, dtype=np.int32), one, np.zeros(d), np.zeros(d, dtype=np.int64), one.copy())
     ranked = len(start.base) == 0 and weight == 1.0  # keys and ways to the end are the same ranks
-    way_now[:] = tail
+    copy_to(way_now, tail)
     if ranked:
         upward_ranks(tables, placement, 1.0, way_now, n - 1)
     keys = np.empty(n)
@@ -106,7 +107,7 @@ def anneal(
         temperature = cost * walk.heat * 0.01 ** (step / walk.steps)
         limit = cost + beside_now - temperature * np.log(max(1e-12, uniform(rng)))
         shifted = uniform(rng) < walk.shifts
-        arm = min(len(walk.shares) - 1, int(np.searchsorted(walk.shares, uniform(rng), side="right")))
+        arm = first_above(walk.shares, uniform(rng))
         if shifted:
             changed = shift(tables, units, sight, placement, bias, 0.3 * cost, rng, changes)
         else:
@@ -124,23 +125,23 @@ def anneal(
         limit = max(limit - beside, best.cost)  # a new best is taken whatever it sends
         promising = not estimates or expected <= limit + walk.doubt * seconds_now
         if promising:
-            way[:] = way_now
+            copy_to(way, way_now)
             if ranked and not shifted:
                 upward_ranks(tables, placement, 1.0, way, _last_of(units, changes, changed))
         reordered = shifted or len(start.base) == 0  # a given order does not depend on the placement
         found, seconds, overflow = np.inf, np.inf, 0.0
-        if promising and way.max() <= limit:
+        if promising and largest(way) <= limit:
             if reordered:
                 if ranked:
-                    then.key[:] = way
+                    copy_to(then.key, way)
                 elif len(start.base) > 0:
-                    then.key[:] = start.base
+                    copy_to(then.key, start.base)
                 else:
                     upward_ranks(tables, placement, weight, then.key, n - 1)
-                then.key[:] += bias
+                add_to(then.key, bias)
                 rank_again(tables, units.position, now, then, moved, order)
             else:
-                order[:] = priority
+                copy_to(order, priority)
             seconds = run_step(tables, state, placement, order, way, limit, exact)
             if track and not exact and seconds < best.cost:
                 run_step(tables, state, placement, order, way, np.inf, True)
@@ -162,13 +163,13 @@ def anneal(
             cost = found
             if accepted % LOOK_AGAIN == 0:
                 look(tables, state, placement, sight)
-            sight.busy[:] = state.busy
+            copy_to(sight.busy, state.busy)
             if estimates:
-                outlook.order[:] = state.sequence
+                copy_to(outlook.order, state.sequence)
                 seconds_now, estimated_now = seconds, estimate(tables, outlook, placement)
             if exact:
                 _look_for_room(tables, state, sight)
-            way_now[:] = way
+            copy_to(way_now, way)
             beside_now = beside
         elif shifted:
             for k in range(changed - 1, -1, -1):

@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from stepd.core.arrays import copy_to, sort_by
 from stepd.core.compiled import inlined, kernel
 from stepd.core.penalty import Penalty, penalised
 from stepd.core.prepared import Tables
@@ -77,8 +78,10 @@ def order_by(tables: Tables, keys: Float) -> Index:
     sorted_keys = np.empty(n)
     for at in range(n):
         sorted_keys[at] = -keys[tables.topological[at]]
-    by_key = np.argsort(sorted_keys, kind="mergesort")
-    priority = np.empty(n, dtype=np.int32)
+    by_key, priority = np.empty(n, dtype=np.int32), np.empty(n, dtype=np.int32)
+    for at in range(n):
+        by_key[at] = at
+    sort_by(sorted_keys, by_key, priority)
     for at in range(n):
         priority[tables.topological[by_key[at]]] = at
     return priority
@@ -119,7 +122,7 @@ def evaluate(
 def order_of(tables: Tables, placement: Index, bias: Float, base: Float, weight: float, keys: Float) -> Index:
     """Priorities [n] of a point; `keys` [n] is scratch."""
     if len(base) > 0:
-        keys[:] = base
+        copy_to(keys, base)
     else:
         upward_ranks(tables, placement, weight, keys, len(keys) - 1)
     for op in range(len(keys)):
@@ -167,7 +170,7 @@ def rank_again(tables: Tables, position: Index, before: Ranking, after: Ranking,
         shifts += changed - at
         changed += 1
         if shifts > MANY_SHIFTS * n:
-            priority[:] = order_by(tables, key)
+            copy_to(priority, order_by(tables, key))
             for other in range(n):
                 after.op[priority[other]] = other
             return
