@@ -137,6 +137,10 @@ def contractions(i: Inputs) -> None:
     a, b = i.real(3, 4, 5), i.fixed(5, 2, 6)
     i.gradients(tf.einsum("btf,fnh->btnh", a, b), a, b)
     i.gradients(tf.einsum("btnh,bfnh->bntf", i.real(3, 4, 2, 5), i.real(3, 4, 2, 5)))
+    query = i.real(3, 2, 4, 5)
+    i.gradients(tf.einsum("...x,xy->...y", query, i.fixed(5, 6)), query)
+    i.gradients(tf.einsum("...qd,...kd->...qk", query, query), query)
+    tf.einsum("...qd,...kd->...qk", query, i.fixed(2, 7, 5)), tf.einsum("...qd,...kd->q...k", query, i.fixed(1, 7, 5))
 
 
 def convolutions(i: Inputs) -> None:

@@ -78,6 +78,32 @@ def test_rows_of_which_only_the_runtime_knows_what_they_are_multiples_of(monkeyp
     assert products and all(name in both.chosen for name in products)
 
 
+def volumes(data: Data) -> tuple[Any, Any]:
+    """Convolutions of volumes and by channel, dense layers by Einsum with an ellipsis."""
+    random = np.random.RandomState(5)
+    x, _ = data.images(8, 2, 3)
+
+    def weights(*shape: int) -> Any:
+        return tf.get_variable("w" + "x".join(map(str, shape)), initializer=0.3 * random.randn(*shape).astype(data.dtype))
+
+    h = tf.nn.conv3d(tf.reshape(x, [-1, 4, 4, 4, 2]), weights(2, 2, 2, 2, 4), [1] * 5, "SAME")
+    h = tf.reshape(h, [-1, 8, 8, 4])
+    h = tf.nn.depthwise_conv2d(tf.nn.elu(h), weights(3, 3, 4, 2), [1] * 4, "SAME")
+    h = tf.einsum("...x,xy->...y", tf.tanh(h), weights(8, 6))
+    h = tf.einsum("...rxk,...ryk->...xy", h, h)
+    loss = tf.reduce_mean(tf.square(h - 1.0))
+    return loss, tf.train.GradientDescentOptimizer(0.1).minimize(loss)
+
+
+@pytest.mark.parametrize(("dtype", "late"), [(np.float64, False), (np.float64, True), (np.float32, True)])
+def test_volumes_filters_by_channel_and_ellipses_stay_in_parts(monkeypatch: Any, dtype: Any, late: bool) -> None:
+    monkeypatch.setitem(MODELS, "volumes", volumes)
+    both = train_both("volumes", Data(dtype, 6, late=late), 6, replicated(UNEVEN))
+    assert both.difference < (1e-10 if dtype == np.float64 else 1e-4) and both.plain[0] != both.plain[-1]
+    whole = [name for name in both.facts.order if both.facts.view.nodes[name].op in table.HEAVY and name not in both.chosen]
+    assert whole == [], "a product or a convolution was not split"
+
+
 @pytest.mark.parametrize("program", ["wgan_gp", "mixture"])
 def test_noise_drawn_for_the_rows_and_rows_chosen_by_row_stay_in_parts(monkeypatch: Any, program: str) -> None:
     monkeypatch.setitem(MODELS, program, PROGRAMS[program])

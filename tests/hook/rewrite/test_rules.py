@@ -14,6 +14,7 @@ from stepd.hook.rewrite import table
 
 # Shared by the tests of one process: what has been compared.
 SEEN: dict[str, set[str]] = {}
+SEEN_LATE: set[tuple[str, str]] = set()
 
 
 # What must have been compared with the whole op, on which axes: NHWC where a format decides.
@@ -76,6 +77,8 @@ def test_the_parts_put_together_are_the_whole(dtype: Any, late: bool, shares: li
                 build(inputs)
     for op, axis in compare_all(graph, inputs.feeds, shares):
         SEEN.setdefault(op, set()).add(axis)
+        if late:
+            SEEN_LATE.add((op, axis))
 
 
 def test_every_op_type_of_the_table_was_compared() -> None:
@@ -88,6 +91,8 @@ def test_every_op_type_of_the_table_was_compared() -> None:
     for ops, axes in PROMISED.items():
         for op in ops.split():
             assert set(axes.split()) <= SEEN[op], (op, SEEN[op])
+    for op in table.PADDED_WHEN_EMPTY:
+        assert {(op, "0"), (op, "1"), (op, "inner")} & SEEN_LATE, op
     assert "0" not in SEEN["FusedBatchNorm"]
     if takes_channels_first():
         assert "1" in SEEN["Conv2D"] & SEEN["Conv2DBackpropInput"]

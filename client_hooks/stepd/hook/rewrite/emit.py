@@ -17,6 +17,7 @@ from tensorflow.core.framework import node_def_pb2
 from stepd.hook.engine import graphview
 from stepd.hook.rewrite import table
 from stepd.hook.rewrite.chosen import Chosen
+from stepd.hook.rewrite.empties import guarded
 from stepd.hook.rewrite.facts import Facts
 from stepd.hook.rewrite.nodes import Maker
 from stepd.hook.rewrite.reads import Reads
@@ -117,7 +118,7 @@ class _Rewriting:
             controls = self._waits_of_part(node, k, chosen.parts, part.device)
             part.input[:] = [*inputs, *controls]
             self._made.append(part)
-            parts.append(self._guarded(name, part, make) if self._may_be_empty(name) else part.name)
+            parts.append(self._guarded(name, part) if self._may_be_empty(name) else part.name)
         if chosen.way.mean:
             parts = self._divided(name, taken[0], parts)
         for index in range(len(graphview.output_types(node))):
@@ -129,17 +130,11 @@ class _Rewriting:
         way = self._chosen[name].way
         return way.units == 0 and self._copied[name].op in table.PADDED_WHEN_EMPTY
 
-    def _guarded(self, name: str, part: Any, make: Maker) -> str:
-        """Give an empty part one row of zeros, in all that it cuts, and drop what comes of it; other parts pass without a copy."""
-        types = graphview.input_types(part)
-        made, rows = graphview.output_types(part)[0], ""
-        for index, (slot, tensor) in enumerate(zip(self._chosen[name].way.inputs, self._facts.data_inputs(name), strict=True)):
-            if slot.kind == "cut":
-                pad = Maker(f"{part.name}-{index}", part.device, self._made)
-                rank = len(self._facts.dims(*tensor) or ())
-                part.input[index], found = pad.at_least_one_row(part.input[index], types[index], rank)
-                rows = rows or found
-        return make.first_rows(part.name, made, rows, len(self._facts.dims(name, 0) or ()))
+    def _guarded(self, name: str, part: Any) -> str:
+        facts = self._facts
+        taken = [len(facts.dims(*tensor) or ()) for tensor in facts.data_inputs(name)]
+        given = [len(facts.dims(name, index) or ()) for index in range(len(graphview.output_types(part)))]
+        return guarded(part, self._chosen[name].way, taken, given, self._made)
 
     def _divided(self, name: str, values: Sequence[str], sums: Sequence[str]) -> list[str]:
         """Terms of a mean, from sums: divided by how many elements of the whole make one of the result."""

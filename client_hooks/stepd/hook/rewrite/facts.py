@@ -19,6 +19,7 @@ from tensorflow.python.framework import tensor_util
 from stepd.hook.engine import graphview
 from stepd.hook.engine.graphview import GraphView, Node
 from stepd.hook.rewrite import table
+from stepd.hook.rewrite.empties import can_be_padded
 from stepd.hook.rewrite.slots import Array, Dim, Symbol, Way
 from stepd.hook.rewrite.values import Value, value_of
 
@@ -150,10 +151,7 @@ class Facts:
         family = table.FAMILIES.get(node.op)
         ways: Mapping[str, Way] = {}
         if family is not None and name not in self.in_loops:
-            ways = {way.axis: way for way in family(op)}
-            if node.op in table.NEVER_EMPTY or graphview.is_stateful(node.op):
-                barred = graphview.is_stateful(node.op)
-                ways = {axis: replace(w, usable=w.usable and w.units > 0 and not barred) for axis, w in ways.items()}
+            ways = {way.axis: way if _safe(node.op, way) else replace(way, usable=False) for way in family(op)}
         self._ways[name] = ways
         for index, dtype in enumerate(graphview.output_types(node.proto)):
             dims = self._named_dims(op, index, ways)
@@ -178,6 +176,13 @@ class Facts:
             dims[slot.axis] = _carried(op, way, slot.scale)
         name = op.node.name
         return tuple(Symbol(f"{name}:{index}[{k}]") if d is None else d for k, d in enumerate(dims))
+
+
+def _safe(op: str, way: Way) -> bool:
+    """Whether no part can have an effect, or be empty where its op type cannot bear that."""
+    if graphview.is_stateful(op) or (op in table.NEVER_EMPTY and not way.units):
+        return False
+    return way.units > 0 or op not in table.PADDED_WHEN_EMPTY or can_be_padded(way)
 
 
 def _carried(op: OpFacts, way: Way, scale: Fraction) -> Dim | None:

@@ -149,27 +149,27 @@ class Maker:
 
     # -- parts of nothing ---------------------------------------------------------------------------------------------
 
-    def at_least_one_row(self, tensor: str, dtype: int, rank: int) -> tuple[str, str]:
-        """(`tensor` with a row of zeros when it has none, how many rows it had). Padding by nothing copies nothing.
+    def at_least_one_row(self, tensor: str, dtype: int, rank: int, axis: int) -> tuple[str, str]:
+        """(`tensor` with a row of zeros when it has none along `axis`, how many it had). Padding by nothing copies nothing.
 
         Not by Pad: oneDNN joins that with a convolution into a kernel that gives a wrong shape for an empty batch.
         """
         kind = {"T": _INT32}
         shape = self.node("shape", "Shape", [tensor], {"T": dtype, "out_type": _INT32})
-        rows = self._element(shape, 0, _INT32)
+        rows = self._element(shape, axis, _INT32)
         lacking = self.node("lacking", "Sub", [self.number("one", 1, _INT32), rows], kind)
         missing = self.node("missing", "Maximum", [lacking, self.number("none", 0, _INT32)], kind)
         where = np.zeros((rank, 2), np.int32)
-        where[0, 1] = 1
+        where[axis, 1] = 1
         paddings = self.node("paddings", "Mul", [missing, self.constant("where", where)], kind)
         zero = self.number("zero", 0, dtype)
         return self.node("padded", "PadV2", [tensor, paddings, zero], {"T": dtype, "Tpaddings": _INT32}), rows
 
-    def first_rows(self, tensor: str, dtype: int, rows: str, rank: int) -> str:
-        """The first `rows` rows; all of them are passed on without a copy."""
+    def first_rows(self, tensor: str, dtype: int, rows: str, rank: int, axis: int) -> str:
+        """The first `rows` rows along `axis`; all of them are passed on without a copy."""
         kind = {"T": _INT32}
         first = np.zeros(rank, np.int32)
-        first[0] = 1
+        first[axis] = 1
         scaled = self.node("extent", "Mul", [rows, self.constant("first", first)], kind)
         size = self.node("extents", "Sub", [scaled, self.constant("others", 1 - first)], kind)
         begin = self.constant("begin", np.zeros(rank, np.int32))

@@ -34,25 +34,54 @@ def matmul(op: OpFacts) -> Iterator[Way]:
 
 
 def einsum(op: OpFacts) -> Iterator[Way]:
-    """Einsum without ellipsis and repeated labels: labels of the output are cut, the others added up."""
+    """Einsum without repeated labels: labels of the output are cut, the others added up. What an ellipsis stands for may broadcast;
+    an axis of it where a run could broadcast either way is not offered."""
     equation = op.text("equation").replace(" ", "")
-    if "->" not in equation or "." in equation:
+    if "->" not in equation:
         return
-    left, result = equation.split("->")
-    terms = left.split(",")
-    if len(terms) != len(op.inputs) or any(len(set(t)) != len(t) for t in (*terms, result)):
+    left, after = equation.split("->")
+    texts = left.split(",")
+    widths = [_hidden(text, op.rank(k)) for k, text in enumerate(texts)] if len(texts) == len(op.inputs) else [None]
+    known = [width for width in widths if width is not None]
+    if len(known) < len(widths) or min(known) < 0 or (_ELLIPSIS in left and _ELLIPSIS not in after):
         return
-    for label in dict.fromkeys("".join(terms)):
+    terms = [_labels(text, width) for text, width in zip(texts, known, strict=True)]
+    result = _labels(after, max(known))
+    if any(len(set(t)) != len(t) for t in (*terms, result)):
+        return
+    for label in dict.fromkeys(label for term in terms for label in term):
         dims: list[Dim] = []
         for k, term in enumerate(terms):
             shape = op.dims(k)
             if shape is not None and label in term and len(shape) == len(term):
                 dims.append(shape[term.index(label)])
-        if not dims or 1 in dims:
+        wide = {d for d in dims if d != 1}
+        spread = label in _BROADCAST
+        if not wide or (len(wide) > 1 if spread else 1 in dims):
             continue
-        slots = tuple(cut(term.index(label)) if label in term else WHOLE for term in terms)
-        most = max(units(d) for d in dims)
+        slots = tuple(
+            WHOLE if label not in term or (spread and (op.dims(k) or ())[term.index(label)] == 1) else cut(term.index(label))
+            for k, term in enumerate(terms)
+        )
+        most = max(units(d) for d in wide)
         if label in result:
             yield Way(str(result.index(label)), slots, (cut(result.index(label)),), most)
         else:
             yield Way(f"in_{label}", slots, (PARTIAL,), most)
+
+
+_ELLIPSIS = "..."
+_BROADCAST = "9876543210"
+"""Labels for the axes that an ellipsis stands for; the last axis of every ellipsis has the last one."""
+
+
+def _hidden(term: str, rank: int | None) -> int | None:
+    """How many axes the ellipsis of a term stands for; None when that is not known, or more than there are labels."""
+    if _ELLIPSIS not in term:
+        return 0
+    return None if rank is None or rank - len(term) + len(_ELLIPSIS) > len(_BROADCAST) else rank - len(term) + len(_ELLIPSIS)
+
+
+def _labels(term: str, width: int) -> str:
+    """A term with a label in place of every axis."""
+    return term.replace(_ELLIPSIS, _BROADCAST[len(_BROADCAST) - width :])
