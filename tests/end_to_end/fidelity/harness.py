@@ -28,7 +28,8 @@ from typing import Any
 HERE = Path(__file__).resolve().parent
 PROGRAMS = HERE.parent / "programs"
 PROCESSES = HERE.parent / "processes"
-SECONDS_EACH = 120.0
+SECONDS_EACH = 120.0  # of a program; those in which its process is stopped (so that others can measure) do not count
+PATIENCE = 10.0  # so much longer is waited for a process that does not end itself for that
 MODES = ("idle", "profiled", "in-session", "restart", "both")
 
 # What the ordinary test run takes: one program a construct, those that broke most easily.
@@ -179,7 +180,7 @@ def run(
         with (folder / "stderr").open("wb") as err:
             process = subprocess.Popen(command, env=env, stdout=err, stderr=err, cwd=folder, start_new_session=True)
             try:
-                status = process.wait(60 + SECONDS_EACH * len(left))
+                status = process.wait(60 + PATIENCE * SECONDS_EACH * len(left))
             finally:
                 end_group(process)
         for name in left:
@@ -210,7 +211,7 @@ def run_process(
             start_new_session=True,
         )
         try:
-            status: Any = process.wait(180)
+            status: Any = process.wait(PATIENCE * SECONDS_EACH)
         except subprocess.TimeoutExpired:
             status = "hangs"
         finally:

@@ -53,23 +53,17 @@ with graph.as_default():
     initialize = [v1.global_variables_initializer(), data.initializer]
     saver = v1.train.Saver()
 
-with v1.Session(graph=graph) as sess:
-    sess.run(initialize)
-    for k in range(12):
-        batch = np.random.RandomState(k).randn(4, 3).astype("f")
-        found = sess.run([loss, y, element, train], {x: batch})
-        # ops and tensors of the session's graph are the defaults in here; eager work needs a scope of its own
-        with tf.init_scope():
-            value = eager_step(tf.constant(batch))
-            mixed = modern(tf.constant(found[1] @ np.ones((2, 3), "f")))
-        print(
-            k,
-            hexes(found[0]),
-            int(found[2]),
-            hexes(value),
-            hexes(tf.get_static_value(mixed) if mixed is None else mixed.numpy()[:1]),
-        )
+sess = v1.Session(graph=graph)
+sess.run(initialize)
+for k in range(12):
+    batch = np.random.RandomState(k).randn(4, 3).astype("f")
+    found = sess.run([loss, y, element, train], {x: batch})
+    value = eager_step(tf.constant(batch))
+    mixed = modern(tf.constant(found[1] @ np.ones((2, 3), "f")))
+    print(k, hexes(found[0]), int(found[2]), hexes(value), hexes(mixed[:1]))
+with graph.as_default():
     saver.save(sess, "./older")
+sess.close()
 tf.saved_model.save(modern, "modern")
 with tf.Graph().as_default(), v1.Session() as sess:
     v1.saved_model.load(sess, ["serve"], "modern")

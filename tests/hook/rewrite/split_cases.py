@@ -58,7 +58,9 @@ def elementwise(i: Inputs) -> None:
     for f in (tf.add, tf.subtract, tf.multiply, tf.maximum, tf.squared_difference, tf.div_no_nan, tf.atan2, tf.floordiv):
         z = f(x, y)
         i.gradients(z, x, y)
-        i.gradients(f(x, row), x, row)
+        wide = f(x, row)
+        if f is not tf.atan2:  # whose gradient knows no broadcasting in older TensorFlows (2.12)
+            i.gradients(wide, x, row)
     column = i.real(5, 1)
     i.gradients(p * column, p, column)
     i.gradients(p / (column + 3.0), p, column)

@@ -56,6 +56,7 @@ PROMISED = {
 }
 
 # Uneven and equal parts, and a share that leaves nothing for the first part where sizes are known at run time only.
+OLD = pytest.mark.skipif(tf.__version__.startswith("2.12."), reason="it pools no averages of bfloat16")
 UNEVEN, EQUAL, NOTHING = (2, 3, 2), (1, 1), (1, 9999)
 
 
@@ -66,7 +67,7 @@ UNEVEN, EQUAL, NOTHING = (2, 3, 2), (1, 1), (1, 9999)
         pytest.param(np.float64, True, [UNEVEN, NOTHING], id="float64-late"),
         pytest.param(np.float32, True, [NOTHING], id="float32-late"),
         pytest.param(np.float16, False, [EQUAL], id="float16"),
-        pytest.param(BFLOAT16, False, [UNEVEN], id="bfloat16"),
+        pytest.param(BFLOAT16, False, [UNEVEN], id="bfloat16", marks=OLD),
     ],
 )
 def test_the_parts_put_together_are_the_whole(dtype: Any, late: bool, shares: list[tuple[float, ...]]) -> None:
