@@ -99,7 +99,10 @@ def program_instances(record):
     sess.run(tf.global_variables_initializer())
     for k in range(6):
         record.value(f"{k}", sess.run([loss, train], {x: feed(k)})[0])
-    record.value("after", [sorted(vars(sess)), sys.getrefcount(sess), type(sess).__mro__[1].__name__, sess._closed, sess._opened])
+    record.value(
+        "after",
+        [sorted(vars(sess)), sys.getrefcount(sess), type(sess).__mro__[1].__name__, sess._closed, getattr(sess, "_opened", None)],
+    )
     record.value("config", str(sess._config))
     for name, what in (("pickle", pickle.dumps), ("copy", copy.deepcopy)):
         with record.error(name):
