@@ -100,7 +100,7 @@ class ObserverPort(Protocol):
     def graph_extended(self, engine: EnginePort) -> None: ...
 
     def wants_trace(self, engine: EnginePort, kind: StepKind) -> bool:
-        """Should this run be traced? Never asked when the user passes options or run_metadata of their own."""
+        """Should this run be traced? Never asked when the user's own options ask for something."""
 
     def run_finished(self, engine: EnginePort, record: RunRecord) -> Notes | None:
         """A run has ended; where further plain ones of its kind may be noted instead, if anywhere."""

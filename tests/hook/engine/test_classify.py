@@ -91,6 +91,17 @@ def test_what_a_constant_is_pushed_into_stays_together_with_all_that_it_is_given
     assert not any({"another_reader", "d", "e"} & group for group in together)
 
 
+def test_constants_are_pushed_through_what_undoes_no_broadcasting() -> None:
+    with tf.Graph().as_default() as graph:
+        x, y = tf.placeholder(tf.float32, [None, 3]), tf.placeholder(tf.float32, [None, 3])
+        a, b = tf.sin(x, name="a"), tf.cos(y, name="b")
+        tf.gradients((0.5 * a) * b, a, tf.exp(x * y, name="given"))  # (given * b) * 0.5, with a Sum and a Reshape in between
+        view = GraphView.parse(graph.as_graph_def().SerializeToString(), lambda name: name)
+    scaled, product = "gradients/mul_grad/Mul_1", "gradients/mul_1_grad/Mul"
+    behind = {"given", "b", product, "gradients/mul_1_grad/Sum", "gradients/mul_1_grad/Reshape"}
+    assert [group for group in map(set, classify(view).groups) if scaled in group and group >= behind]
+
+
 def test_what_an_error_names_lies_where_the_error_arises() -> None:
     with tf.Graph().as_default() as graph:
         handed = tf.identity(tf.sin(tf.placeholder(tf.float32, [None]), name="named"), name="handed")

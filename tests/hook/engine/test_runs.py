@@ -94,3 +94,29 @@ def test_no_run_slips_in_where_runs_are_held_back_or_awaited() -> None:
     gate.enter("a")
     waiter.join()
     assert came == [True] and gate.counts() == {"a": 1}
+
+
+def test_runs_of_a_monitored_session_are_traced_and_their_metadata_stays_empty(hooked: Any) -> None:
+    """Such a session runs every step with RunOptions and RunMetadata, whether one of its hooks asks for something or not."""
+    listener = hooked()
+    listener.trace = True
+    seen: list[tuple[bytes, bytes]] = []
+
+    class Looks(tf.train.SessionRunHook):  # type: ignore[misc,unused-ignore]
+        def after_run(self, run_context: Any, run_values: Any) -> None:
+            seen.append((run_values.options.SerializeToString(), run_values.run_metadata.SerializeToString()))
+
+    count = tf.train.get_or_create_global_step()
+    doubled = tf.multiply(tf.placeholder(tf.float32, [2], name="x"), 2.0, name="doubled")
+    step = [tf.assign_add(count, 1), doubled]
+    with tf.train.MonitoredSession(hooks=[Looks()]) as session:
+        before = len(listener.records)
+        for _ in range(3):
+            session.run(step, {"x:0": [1.0, 2.0]})
+        asked = tf.RunOptions(trace_level=tf.RunOptions.SOFTWARE_TRACE)
+        session.run(step, {"x:0": [1.0, 2.0]}, options=asked)  # the program's own trace is the program's
+    records = listener.records[before:]
+    assert [record.traced for record in records] == [True, True, True, False]
+    assert all(b"doubled" in record.metadata for record in records[:3])
+    assert seen[:3] == [(b"", b"")] * 3
+    assert seen[3][0] and b"doubled" in seen[3][1]

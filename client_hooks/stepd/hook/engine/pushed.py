@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from stepd.hook.engine import graphview, rules
+from stepd.hook.engine import graphview, rules, sums
 from stepd.hook.engine.graphview import GraphView, Node
 
 
@@ -23,29 +23,40 @@ def beside(view: GraphView, node: Node, constants: frozenset[str]) -> Iterator[s
     yield from _with_readers(view, own)
     stack, seen = [node], {node.name}
     while stack:
-        for below in _down(view, stack.pop(), constants):
+        for below, between in _down(view, stack.pop(), constants):
             if below.name in seen:
                 continue
             seen.add(below.name)
             stack.append(below)
             yield below.name
+            yield from between
             given = [name for name, k in below.inputs if k >= 0]
-            yield from (name for name in given if name not in constants)
+            for maker, handing_on in (_behind(view, name) for name in given if name not in constants):
+                yield from (*handing_on, maker.name)
             yield from _with_readers(view, [name for name in given if name in constants])
 
 
-def _down(view: GraphView, node: Node, constants: frozenset[str]) -> list[Node]:
-    """What `node` is given that a constant may be pushed into."""
-    given = [view.nodes[name] for name, k in node.inputs if k >= 0]
+def _down(view: GraphView, node: Node, constants: frozenset[str]) -> list[tuple[Node, tuple[str, ...]]]:
+    """What `node` is given that a constant may be pushed into, and what lies in between and may turn out to change nothing."""
+    given = [_behind(view, name) for name, k in node.inputs if k >= 0 and name not in constants]
     alike: frozenset[str] = frozenset().union(*(ops for ops in rules.PUSHED_DOWN if node.op in ops))
-    found = [below for below in given if below.op in alike and below.name not in constants]
+    found = [(below, between) for below, between in given if below.op in alike and below.name not in constants]
     if node.op == "Mul":
         found += [
-            below
-            for below in given
+            (below, between)
+            for below, between in given
             if below.op in rules.CONTRACTIONS and any(k >= 0 and name in constants for name, k in below.inputs)
         ]
     return found
+
+
+def _behind(view: GraphView, name: str) -> tuple[Node, tuple[str, ...]]:
+    """What makes the value `name`, and what only hands it on where nothing was broadcast: Grappler takes such ops out."""
+    between = []
+    while view.nodes[name].op in sums.PASSING and view.nodes[name].inputs and view.nodes[name].inputs[0][1] >= 0:
+        between.append(name)
+        name = view.nodes[name].inputs[0][0]
+    return view.nodes[name], tuple(between)
 
 
 def _with_readers(view: GraphView, names: list[str]) -> Iterator[str]:

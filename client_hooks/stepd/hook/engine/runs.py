@@ -44,8 +44,10 @@ class Runs:
             if (notes := kind.notes) is not None and notes.open and self._is_plain(kind, notes) and engine.gate.slip_in(kind):
                 return self._noted(kind, notes, feeds, fetches, targets)
             traced = engine.told.wants(kind)
-            if traced is not None:
-                options, metadata = traced.options, traced.metadata
+        elif engine.told.asks_nothing(options):
+            traced = engine.told.wants(kind)
+        if traced is not None:
+            options, metadata = traced.options, traced.metadata
         call = functools.partial(self._run_on, options, feeds, fetches, targets, metadata)
         try:
             return self.guarded(kind, call, metadata, traced, feeds, options)

@@ -15,6 +15,8 @@ from stepd.hook.engine.graphview import GraphView, Node
 _SUMS = frozenset({"Add", "AddV2", "AddN"})
 # Ops whose output is the buffer of their input.
 VIEWS = frozenset({"Identity", "Reshape", "Squeeze", "ExpandDims", "StopGradient", "PreventGradient", "Snapshot"})
+# Ops that may turn out to change nothing: gradients sum over the dimensions that were broadcast, of which there may be none.
+PASSING = VIEWS | {"Sum", "BroadcastTo", "Tile"}
 # The order of two terms does not matter.
 _LEAST_TERMS = 3
 

@@ -21,8 +21,6 @@ from stepd.hook.engine.graphview import GraphView, Node, split_input
 from stepd.hook.engine.names import copy_name, holds_own, is_own
 from stepd.hook.ports import StepKind
 
-# Ops that may turn out to change nothing: gradients sum over the dimensions that were broadcast, of which there may be none.
-_PASSING = sums.VIEWS | {"Sum", "BroadcastTo", "Tile"}
 _FLOATS = frozenset({types_pb2.DT_FLOAT, types_pb2.DT_DOUBLE, types_pb2.DT_HALF, types_pb2.DT_BFLOAT16})
 _PRODUCTS = frozenset({"Mul", "Div", "RealDiv"})
 # What partitioning adds to the name of a value that comes from another device.
@@ -50,7 +48,7 @@ def _chains(view: GraphView, node: Node) -> tuple[Chain, ...]:
 
 def _chain(view: GraphView, name: str) -> Chain:
     chain = [name]
-    while view.nodes[name].op in _PASSING and view.nodes[name].inputs:
+    while view.nodes[name].op in sums.PASSING and view.nodes[name].inputs:
         name = view.nodes[name].inputs[0][0]
         chain.append(name)
     return tuple(chain)

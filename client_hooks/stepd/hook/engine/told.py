@@ -89,6 +89,14 @@ class Told:
         if unseen is not None:
             worker.submit(functools.partial(unseen.finish, None))
 
+    def asks_nothing(self, options: Any) -> bool:
+        """Would a run with these RunOptions, or None, leave the RunMetadata that the program gave it empty? A MonitoredSession runs
+        every step with both, whether one of its hooks asks for something or not."""
+        config = self._engine.session_options[1]
+        if config is not None and config.graph_options.build_cost_model:
+            return False
+        return options is None or not capi.buffer_bytes(options)
+
     def wants(self, kind: Kind) -> Traced | None:
         """What to ask of a run for which the program asks nothing."""
         if self.awaited is not None:
