@@ -118,8 +118,9 @@ VARIABLES: tuple[Variable, ...] = (
         "STEPD_ORDER",
         "order",
         "auto, native, control or none",
-        "How execution order is enforced, whatever the strategy asks for. native: only sessions in the program's own process, with "
-        "TensorFlow 2.21 and a C++ compiler; control edges elsewhere.",
+        "How execution order is enforced. auto: as the strategy asks, which is the native executor where it is built, else control "
+        "edges. native: it is built when it is not there; only sessions in the program's own process, with TensorFlow 2.21 and a "
+        "C++ compiler; control edges elsewhere.",
         env_values.order,
     ),
     Variable(

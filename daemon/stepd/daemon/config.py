@@ -52,7 +52,7 @@ class Settings(BaseSettings):
     planner: bool = Field(True, description="Plan and propose by itself; false: only what operators activate.")
     algorithm: str = Field("portfolio", description="Planning algorithm; `stepctl compare` shows their names.")
     order: Literal["auto", "native", "control", "none"] = Field(
-        "control", description="How the planner's execution order is enforced in the training process."
+        "auto", description="How the planner's execution order is enforced in the training process; none: it makes no order."
     )
     planner_threads: int = Field(0, ge=0, description="Cores of a planner process; 0: all that it may use but one.")
     warm_up: bool = Field(True, description="Compile the planners at the start, in what others leave of the cores.")

@@ -66,6 +66,7 @@ CORE = frozenset(
         "invisible.surroundings",
         "iterators.feedable",
         "iterators.reinitializable",
+        "kernels.trained",
         "monitored.recovery",
         "mutated.attributes",
         "partial_runs.partial",

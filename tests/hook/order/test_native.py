@@ -139,24 +139,6 @@ def test_a_build_whose_trial_crashes_is_never_published(tmp_path: Path, monkeypa
     assert [path.name for path in tmp_path.rglob("*") if path.is_file()] == ["lock", FAILED] or not list(tmp_path.rglob(LIBRARY))
 
 
-@pytest.mark.parametrize(("own", "left"), [(False, "nice 0"), (True, "nice 19")])
-def test_a_build_yields_its_own_session_and_nobody_elses(own: bool, left: str) -> None:
-    group = Path("/proc/self/autogroup")
-    if not group.exists():
-        pytest.skip("this kernel has no groups of sessions")
-    code = "from stepd.hook.order.native import build; build.build = str; build.main()"
-    command = [sys.executable, "-c", code + f"; print(open('{group}').read(), end='')"]
-    shell = [
-        "sh",
-        "-c",
-        '"$@"; cat /proc/self/autogroup',
-        "sh",
-        *command,
-    ]  # a session with this build in it, which goes on after it
-    told = subprocess.run(command if own else shell, start_new_session=True, capture_output=True, text=True, check=True).stdout
-    assert told.splitlines()[-1].endswith(left)
-
-
 def test_what_is_built_belongs_to_one_tensorflow_and_one_source(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     import tensorflow
 
@@ -188,6 +170,14 @@ def test_a_session_is_told_why_it_has_no_native_executor(
     assert capsys.readouterr().err == ""
 
 
+def test_only_who_asks_for_it_by_name_has_it_built(monkeypatch: pytest.MonkeyPatch) -> None:
+    begun: list[Any] = []
+    monkeypatch.setattr(library, "load_if_built", lambda _: "" if begun else library.NOT_BUILT)
+    monkeypatch.setattr(provider.subprocess, "run", lambda command, **_: begun.append(command))
+    assert provider.executor_type(Order.AUTO, "") == ("", library.NOT_BUILT) and not begun
+    assert provider.executor_type(Order.NATIVE, "") == (EXECUTOR_TYPE, "") and len(begun) == 1
+
+
 def test_who_asked_for_it_by_name_is_told_once(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setattr(library, "load_if_built", lambda _: "a reason of this test")
     for _ in range(3):
@@ -196,19 +186,11 @@ def test_who_asked_for_it_by_name_is_told_once(monkeypatch: pytest.MonkeyPatch, 
     assert told.count("a reason of this test") == 1 and "control edges are used instead" in told
 
 
-def test_a_strategy_that_asks_for_it_has_it_built_for_later_sessions(monkeypatch: pytest.MonkeyPatch) -> None:
-    begun: list[Any] = []
-    monkeypatch.setattr(provider, "begin", begun.append)
-    monkeypatch.setattr(provider, "_begun", type(provider._begun)())
-    provider.wanted()
-    provider.wanted()
-    assert len(begun) == 1
-
-
 def test_an_order_says_native_where_the_session_has_it() -> None:
     from stepd.hook.order.planning import choose
 
     strategy = LiveStrategy("s", {}, {"a": 1}, order=Order.AUTO)
     assert choose(Order.AUTO, strategy, "") == (Order.NATIVE, "")
-    assert choose(Order.NATIVE, strategy, "not built") == (Order.CONTROL, "the native executor is not used: not built")
+    for setting in (Order.AUTO, Order.NATIVE):
+        assert choose(setting, strategy, "no compiler") == (Order.CONTROL, "the native executor is not used: no compiler")
     assert choose(Order.CONTROL, strategy, "") == (Order.CONTROL, "")

@@ -8,7 +8,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Iterator
 
-from stepd.hook.engine import aliases, graphview, pushed, rules, settled, sums, twins
+from stepd.hook.engine import aliases, graphview, onednn, pushed, rules, settled, sums, twins
 from stepd.hook.engine.graphview import GraphView, Node
 
 
@@ -61,7 +61,7 @@ def _rewritten_together(view: GraphView) -> Iterator[tuple[str, str]]:
     """Pairs of ops that Grappler rewrites together, or because of each other, where they share a device."""
     constants = pushed.constants(view)
     yield from settled.neighbours(view, constants)
-    for first, *others in twins.of(view).sets:
+    for first, *others in (*twins.of(view).sets, *onednn.together(view)):
         yield from ((first, other) for other in others)
     for node in view.nodes.values():
         for term in (*sums.first_terms(view, node), *pushed.beside(view, node, constants)):

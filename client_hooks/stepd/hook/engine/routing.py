@@ -24,7 +24,6 @@ from stepd.hook.engine.shield import unbroken
 from stepd.hook.engine.switcher import Switcher
 from stepd.hook.log import logger as log
 from stepd.hook.model import LiveStrategy, SwitchOutcome
-from stepd.hook.order.native import library, provider
 from stepd.hook.order.planning import Ordering, pools
 
 if TYPE_CHECKING:
@@ -74,8 +73,6 @@ class Routing:
         made = Switcher(mirror, devices, bool(engine.target), ahead, engine.settings.copies)
         native = "it is for CPU devices" if any(d.type != "CPU" for d in devices.all) else engine.native
         made.ordering = Ordering(engine.settings.order, pools(devices, self._threads() if direct else 0), native)
-        if native == library.NOT_BUILT:
-            made.native_wanted = provider.wanted
         made.other_kinds = engine.callables.kinds
         made.known = engine.known
         return made

@@ -56,7 +56,6 @@ class Switcher:
         self.ordering = Ordering()
         self.splitting = Splitting(mirror)
         self.known = Known()  # of how the program's own graph adds up
-        self.native_wanted: Callable[[], None] = lambda: None
         # Step kinds that nobody prepares for, but that an order must not disturb.
         self.other_kinds: Callable[[], Sequence[Kind]] = tuple
         self.made = 0
@@ -174,8 +173,6 @@ class Switcher:
         plan = sharing(lifting(plan, self.lifts(steps), self.view()), self.sight.shares(steps))
         seen = plan.seen(self.view())
         order = self.ordering.plan(strategy, seen, self.classes(), self.devices, plan.device_of, steps, plan.splits)
-        if order.lacks_native:
-            self.native_wanted()
         reads = common(self.view(), {kind.step: self.sight.first_reads(kind) for kind in kinds})
         plan = reading(ordered(plan, order, self.view()), reads, self.view())
         facts = self.splitting.facts

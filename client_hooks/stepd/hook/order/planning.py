@@ -15,7 +15,6 @@ from stepd.hook.engine.graphview import GraphView, is_stateful
 from stepd.hook.engine.home import home as home_of
 from stepd.hook.model import LiveStrategy, Order
 from stepd.hook.order.edges import Edge, Wanted, order_edges
-from stepd.hook.order.native.library import NOT_BUILT
 from stepd.hook.order.part_edges import part_edges
 from stepd.hook.order.schedule import Pool
 from stepd.hook.ports import StepKind
@@ -30,7 +29,6 @@ class OrderPlan:
     edges: tuple[Edge, ...] = ()
     priority: Mapping[str, int] = field(default_factory=dict)
     said: str = "none"
-    lacks_native: bool = False  # would it be native, were that built?
 
     def seeds(self) -> set[str]:
         """Ops that must be in the copy for this."""
@@ -83,7 +81,7 @@ class Ordering:
         else:
             edges = order_edges(view, classes, steps, wanted, home, self.pools)
         said = f"control: {len(edges)} edges in {len(steps)} step kinds"
-        return OrderPlan(way, edges, said=f"{said}; {why}" if why else said, lacks_native=bool(why) and self.native == NOT_BUILT)
+        return OrderPlan(way, edges, said=f"{said}; {why}" if why else said)
 
 
 def choose(setting: Order, strategy: LiveStrategy, native: str) -> tuple[Order, str]:

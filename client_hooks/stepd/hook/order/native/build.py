@@ -2,13 +2,12 @@
 
     python -m stepd.hook.order.native.build
 
-The hook starts this beside the program, in its own session and with the lowest priority. A build that failed leaves the reason
-behind and is not tried again for the same TensorFlow, source and flags; remove the folder to have it tried again.
+With `STEPD_ORDER=native` the hook runs this when the first session is made, which waits for it. A build that failed leaves the
+reason behind and is not tried again for the same TensorFlow, source and flags; remove the folder to have it tried again.
 """
 
 from __future__ import annotations
 
-import contextlib
 import fcntl
 import os
 import shutil
@@ -100,24 +99,7 @@ def _run(command: list[str], seconds: float, what: str, environ: Mapping[str, st
         raise NativeError(f"{what} failed with status {ended.returncode}: {told[:300]}")
 
 
-def begin(environ: Mapping[str, str]) -> None:
-    """Start a build beside the program. It is nobody's child for long: a program that waits for its children does not meet it."""
-    code = (
-        "import subprocess, sys\n"
-        "subprocess.Popen([sys.executable, '-m', 'stepd.hook.order.native.build'], start_new_session=True,"
-        " stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)\n"
-    )
-    with contextlib.suppress(OSError, subprocess.SubprocessError):
-        subprocess.run([sys.executable, "-S", "-c", code], env=for_child(environ), timeout=30, check=False)
-
-
 def main() -> int:
-    with contextlib.suppress(OSError):
-        os.nice(19)
-        # A session of its own is an equal of the program's, whatever the niceness of its processes: it yields as a whole. Who else
-        # runs this, a shell or a program that waits, is in the same session as this process and must not yield with it, for good.
-        if os.getsid(0) == os.getpid():
-            Path("/proc/self/autogroup").write_text("19")
     try:
         print(build(os.environ))
     except NativeError as error:

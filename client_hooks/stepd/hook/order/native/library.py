@@ -15,7 +15,7 @@ from typing import Any
 
 from stepd.hook.order.native.stamp import EXECUTOR_TYPE, FAILED, LIBRARY, NativeError, check_private, folder, stamp
 
-NOT_BUILT = "not built"
+NOT_BUILT = "it is not built (STEPD_ORDER=native builds it, and so does python -m stepd.hook.order.native.build)"
 _tables = itertools.count(1)
 
 
@@ -54,7 +54,7 @@ def loaded() -> bool:
 def load_if_built(environ: Mapping[str, str]) -> str:
     """Load what was built for this process's TensorFlow; returns "", or why there is nothing to load.
 
-    "not built": nobody has tried yet.
+    NOT_BUILT: nobody has tried yet.
     """
     if loaded():
         return ""

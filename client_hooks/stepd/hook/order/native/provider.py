@@ -1,4 +1,7 @@
-"""Gives sessions the native executor where it is there, has it built where it is wanted, and says once why it is not used.
+"""Gives sessions the native executor where it is there, has it built where it was asked for by name, says once why it is not used.
+
+`auto` takes what somebody has built (`STEPD_ORDER=native` once, or `python -m stepd.hook.order.native.build`) and builds nothing by
+itself: a compiler beside the program would slow down the very steps on which a strategy is judged.
 
 It must not know strategies; a session asks before it is made, since its executors' type cannot change later.
 """
@@ -8,17 +11,15 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-import threading
 from collections.abc import Mapping
 
 from stepd.hook.log import logger, tell_operator
 from stepd.hook.model import Order
 from stepd.hook.order.native import library
-from stepd.hook.order.native.build import COMPILE_SECONDS, TRIAL_SECONDS, begin, for_child
+from stepd.hook.order.native.build import COMPILE_SECONDS, TRIAL_SECONDS, for_child
 from stepd.hook.order.native.stamp import EXECUTOR_TYPE
 
 _said: set[str] = set()
-_begun = threading.Event()
 
 
 def executor_type(setting: Order, chosen: str) -> tuple[str, str]:
@@ -36,14 +37,6 @@ def executor_type(setting: Order, chosen: str) -> tuple[str, str]:
         _said.add(why)
         tell_operator(f"STEPD_ORDER=native: control edges are used instead, the native executor is not there: {why}")
     return "", why
-
-
-def wanted() -> None:
-    """A strategy came that the native executor would serve: have it built, once, beside the program, for the sessions to come."""
-    if not _begun.is_set():
-        _begun.set()
-        logger.info("the native executor is being built; sessions made after that can use it")
-        begin(os.environ)
 
 
 def _build_and_wait() -> str:

@@ -1,0 +1,182 @@
+"""Which ops must share a device because of what TensorFlow makes of them on processors that it runs oneDNN's kernels on.
+
+There neighbours become one kernel, or find each other's memory, that elsewhere stay two, and round otherwise then: a
+convolution's filter gradient with that of its bias, overlapping max pooling with its gradient, and activations that are written out
+(swish, mish, gelu, leaky ReLU as a maximum) with the layer that they are for. Whether a processor is such a one is not asked: what
+is learned on one machine holds on the next, and these are neighbours anyway. (`mkl_layout_pass.cc` and `remapper.cc` of TensorFlow
+say what it joins.) Pure: it looks at a graph and must not know what moves.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Collection, Iterator, Mapping
+
+from stepd.hook.engine.graphview import GraphView, Node
+
+# The gradient's input that must come from the pooling itself: oneDNN's remembers where the maxima were.
+_REMEMBERS = {"MaxPoolGrad": ("MaxPool", 1), "MaxPool3DGrad": ("MaxPool3D", 1), "LRNGrad": ("LRN", 2)}
+_HANDS_ON = frozenset({"Identity", "StopGradient", "Cast"})
+_BIASED = frozenset({"BiasAdd", "BiasAddV1", "Add", "AddV2"})
+# Of what a gelu or a normalization is made.
+_PIECES = frozenset({"Mul", "RealDiv", "Div", "Add", "AddV2", "Sub", "Pow", "Square", "Neg", "Cast", "Identity"})
+_MOST_PIECES = 16
+
+
+def together(view: GraphView) -> Iterator[tuple[str, ...]]:
+    """Ops that TensorFlow may make one of where they share a device, or that work otherwise where they do not."""
+    yield from bias_gradients(view)
+    for node in view.nodes.values():
+        if node.op in _REMEMBERS:
+            op, k = _REMEMBERS[node.op]
+            maker = _source(view, node, k)
+            if maker is not None and maker.op == op:
+                yield maker.name, node.name
+        rule = _ACTIVATIONS.get(node.op)
+        if rule is not None:
+            yield from rule(view, node)
+
+
+def bias_gradients(view: GraphView) -> Iterator[tuple[str, str]]:
+    """(BiasAddGrad, Conv2DBackpropFilter) of one layer: they take the same gradient, and become one where neither waits for the
+    other."""
+    filters: dict[tuple[str, int], list[str]] = {}
+    for node in view.nodes.values():
+        if node.op == "Conv2DBackpropFilter" and (taken := _value(view, node, 2)) is not None:
+            filters.setdefault(taken, []).append(node.name)
+    for node in view.nodes.values() if filters else ():
+        if node.op == "BiasAddGrad" and (taken := _value(view, node, 0)) is not None:
+            yield from ((node.name, name) for name in filters.get(taken, ()))
+
+
+def _swish(view: GraphView, node: Node) -> Iterator[tuple[str, ...]]:
+    """x * sigmoid(x)"""
+    for product in _readers(view, node, {"Mul"}):
+        if _value(view, node, 0) in _values(view, product):
+            yield node.name, product.name
+
+
+def _mish(view: GraphView, node: Node) -> Iterator[tuple[str, ...]]:
+    """x * tanh(softplus(x))"""
+    for tanh in _readers(view, node, {"Tanh"}):
+        for product in _readers(view, tanh, {"Mul"}):
+            if _value(view, node, 0) in _values(view, product):
+                yield node.name, tanh.name, product.name
+
+
+def _leaky_relu(view: GraphView, node: Node) -> Iterator[tuple[str, ...]]:
+    """maximum(x, x * 0.2)"""
+    for product, other in itertools.permutations(_values(view, node), 2):
+        if view.nodes[product[0]].op == "Mul" and other in _values(view, view.nodes[product[0]]):
+            yield other[0], product[0], node.name
+
+
+def _gelu(view: GraphView, node: Node) -> Iterator[tuple[str, ...]]:
+    """x / 2 * (1 + erf(x / sqrt(2))), or by tanh, behind a layer with a bias"""
+    before = _pieces(view, node, lambda name: [s for s, k in view.nodes[name].inputs if k >= 0])
+    layers = {
+        s for name in before for s, k in view.nodes[name].inputs if k >= 0 and view.nodes[s].op in _BIASED and s not in before
+    }
+    behind = [product.name for total in _readers(view, node, {"Add", "AddV2"}) for product in _made_of(view, total, {"Mul"})]
+    sums = [total.name for total in _readers(view, node, {"Add", "AddV2"})]
+    if layers and behind:
+        halves = [s for name in behind for s, k in view.nodes[name].inputs if k >= 0 and view.nodes[s].op == "Mul"]
+        yield node.name, *before, *layers, *sums, *behind, *halves
+
+
+def _instance_norm(view: GraphView, node: Node) -> Iterator[tuple[str, ...]]:
+    """Moments, and a scale and an offset that are constants: a graph that is frozen."""
+    square = _source(view, node, 0)
+    while square is not None and square.op in {"Add", "AddV2", "Mean"}:
+        square = next((n for s, k in square.inputs if k >= 0 and (n := _made(view, s)).op != "Const"), None)
+    if square is None or square.op != "SquaredDifference":
+        return
+    scales = [n for n in _readers(view, node, {"Mul"}) if any(_made(view, s).op == "Const" for s, k in n.inputs if k >= 0)]
+    used = [n for scale in scales for n in _made_of(view, scale, {"Mul"})]
+    offsets = [n for product in used for n in _readers(view, product, {"Sub", "Add", "AddV2"})]
+    ends = [n for offset in offsets for n in _readers(view, offset, {"Add", "AddV2", "Relu", "LeakyRelu"})]
+    last = [n for end in ends for n in _readers(view, end, {"Relu", "LeakyRelu"})]
+    if scales:
+        means = {s for s, k in square.inputs if k >= 0 and _made(view, s).op == "Mean"}
+        means |= {_made(view, s).name for s in means}
+        inner = _pieces(
+            view, node, lambda name: [s for s, k in view.nodes[name].inputs if k >= 0], frozenset({"Mean", "Add", "AddV2"})
+        )
+        yield node.name, square.name, *means, *inner, *(n.name for n in (*scales, *used, *offsets, *ends, *last))
+
+
+_ACTIVATIONS: Mapping[str, Callable[[GraphView, Node], Iterator[tuple[str, ...]]]] = {
+    "Sigmoid": _swish,
+    "Softplus": _mish,
+    "Maximum": _leaky_relu,
+    "Erf": _gelu,
+    "Tanh": _gelu,
+    "Rsqrt": _instance_norm,
+}
+
+
+def _pieces(view: GraphView, node: Node, given: Callable[[str], list[str]], ops: Collection[str] = _PIECES) -> list[str]:
+    """What stands before `node`, up to anything that is not of `ops`, and up to a layer's bias; nothing when that is much."""
+    found: list[str] = []
+    stack = given(node.name)
+    while stack and len(found) < _MOST_PIECES:
+        name = stack.pop()
+        if name not in found and view.nodes[name].op in ops and not _is_layer(view, view.nodes[name]):
+            found.append(name)
+            stack += given(name)
+    return found if len(found) < _MOST_PIECES else []
+
+
+def _is_layer(view: GraphView, node: Node) -> bool:
+    products = {"MatMul", "BatchMatMul", "BatchMatMulV2", "Conv2D", "Conv3D", "DepthwiseConv2dNative"}
+    return node.op in _BIASED and any(k >= 0 and _made(view, s).op in products for s, k in node.inputs)
+
+
+def _made(view: GraphView, name: str) -> Node:
+    """Who makes a value, behind what only hands it on."""
+    while view.nodes[name].op in _HANDS_ON and view.nodes[name].inputs and view.nodes[name].inputs[0][1] >= 0:
+        name = view.nodes[name].inputs[0][0]
+    return view.nodes[name]
+
+
+def _value(view: GraphView, node: Node, k: int) -> tuple[str, int] | None:
+    """The value that `node` takes as its input `k`: (op, output), behind what only hands it on."""
+    taken = [each for each in node.inputs if each[1] >= 0]
+    if k >= len(taken):
+        return None
+    made = _made(view, taken[k][0])
+    return (made.name, taken[k][1]) if made.name == taken[k][0] else (made.name, _output(view, taken[k][0]))
+
+
+def _output(view: GraphView, name: str) -> int:
+    """Which output of its maker the Identity `name` hands on."""
+    source, k = view.nodes[name].inputs[0]
+    return _output(view, source) if view.nodes[source].op in _HANDS_ON else k
+
+
+def _values(view: GraphView, node: Node) -> list[tuple[str, int]]:
+    count = sum(k >= 0 for _, k in node.inputs)
+    return [value for k in range(count) if (value := _value(view, node, k)) is not None]
+
+
+def _source(view: GraphView, node: Node, k: int) -> Node | None:
+    value = _value(view, node, k)
+    return None if value is None else view.nodes[value[0]]
+
+
+def _readers(view: GraphView, node: Node, ops: Collection[str]) -> list[Node]:
+    """Who of `ops` takes a value of `node`, behind what only hands it on too."""
+    found, stack = [], [node.name]
+    while stack:
+        for name in dict.fromkeys(view.consumers[stack.pop()]):
+            if view.nodes[name].op in ops:
+                found.append(view.nodes[name])
+            elif view.nodes[name].op in _HANDS_ON:
+                stack.append(name)
+    return found
+
+
+def _made_of(view: GraphView, node: Node, ops: Collection[str]) -> list[Node]:
+    """`_readers`, and their readers of `ops` in turn: 0.5 * x * (1 + ...) and x * (0.5 * (1 + ...))."""
+    first = _readers(view, node, ops)
+    return [*first, *(again for one in first for again in _readers(view, one, ops))]

@@ -1,0 +1,98 @@
+"""What oneDNN's layout pass and Grappler make one kernel of moves together; a wait that keeps two kernels apart is not lifted."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+tf = pytest.importorskip("tensorflow.compat.v1")
+
+from stepd.hook.engine import onednn  # noqa: E402
+from stepd.hook.engine.classify import classify  # noqa: E402
+from stepd.hook.engine.graphview import GraphView  # noqa: E402
+from stepd.hook.order import barriers  # noqa: E402
+
+
+def leaf(name: str, *shape: int) -> Any:
+    return tf.get_variable(name, initializer=np.ones(shape, np.float32))
+
+
+def dense(x: Any) -> Any:
+    return tf.nn.bias_add(tf.matmul(x, leaf("kernel", 6, 6)), leaf("bias", 6), name="layer")
+
+
+def convolution(x: Any) -> Any:
+    return tf.nn.bias_add(tf.nn.conv2d(x, leaf("kernel", 3, 3, 2, 2), 1, "SAME"), leaf("bias", 2), name="layer")
+
+
+def pooled(x: Any) -> Any:
+    y = tf.nn.max_pool2d(x, 3, 2, "SAME", name="pool")
+    return tf.gradients(tf.reduce_sum(y * y), x)[0]
+
+
+def instance(x: Any) -> Any:
+    mean, variance = tf.nn.moments(x, [1, 2], keepdims=True)
+    return tf.nn.leaky_relu(tf.nn.batch_normalization(x, mean, variance, tf.constant([0.1, 0.2]), tf.constant([1.1, 1.2]), 1e-3))
+
+
+ROWS, IMAGES = (4, 6), (2, 8, 8, 2)
+
+
+@pytest.mark.parametrize(
+    ("make", "shape", "joined"),
+    [
+        (lambda x: (lambda y: y * tf.sigmoid(y))(dense(x)), ROWS, "Sigmoid Mul"),
+        (lambda x: (lambda y: y * tf.tanh(tf.nn.softplus(y)))(convolution(x)), IMAGES, "Softplus Tanh Mul"),
+        (lambda x: (lambda y: tf.maximum(0.2 * y, y))(convolution(x)), IMAGES, "BiasAdd Mul Maximum"),
+        (lambda x: (lambda y: 0.5 * y * (1.0 + tf.erf(y / 1.4)))(dense(x)), ROWS, "BiasAdd Mul RealDiv Erf AddV2 Mul"),
+        (
+            lambda x: (lambda y: y * (0.5 * (1.0 + tf.tanh(y + tf.pow(y, 3)))))(dense(x)),
+            ROWS,
+            "BiasAdd Pow AddV2 Tanh AddV2 Mul Mul",
+        ),
+        (pooled, IMAGES, "MaxPool MaxPoolGrad"),
+        (instance, IMAGES, "Mean SquaredDifference Mean AddV2 Rsqrt Mul Mul Mul Sub AddV2 LeakyRelu"),
+    ],
+)
+def test_they_move_together(make: Callable[[Any], Any], shape: tuple[int, ...], joined: str) -> None:
+    with tf.Graph().as_default() as graph:
+        make(tf.placeholder(tf.float32, shape))
+    view = GraphView.parse(graph.as_graph_def().SerializeToString(), str)
+    groups = classify(view).groups
+    assert any(not _lacking(joined.split(), [view.nodes[n].op for n in group]) for group in groups), groups
+
+
+def _lacking(wanted: list[str], found: list[str]) -> list[str]:
+    for op in found:
+        if op in wanted:
+            wanted.remove(op)
+    return wanted
+
+
+def test_a_product_of_another_value_is_free() -> None:
+    with tf.Graph().as_default() as graph:
+        x, other = tf.placeholder(tf.float32, [4]), tf.placeholder(tf.float32, [4])
+        other * tf.sigmoid(x)
+    assert not list(onednn.together(GraphView.parse(graph.as_graph_def().SerializeToString(), str)))
+
+
+@pytest.mark.parametrize("gated", [True, False])
+def test_gradients_of_a_kernel_and_its_bias_are_one_layers(gated: bool) -> None:
+    with tf.Graph().as_default() as graph:
+        x = tf.placeholder(tf.float32, IMAGES)
+        loss = tf.reduce_sum(tf.nn.relu(convolution(tf.nn.relu(x * leaf("scale", 2)))))
+        if gated:
+            tf.train.GradientDescentOptimizer(0.1).minimize(loss)
+        else:
+            tf.gradients(loss, tf.trainable_variables())
+    view = GraphView.parse(graph.as_graph_def().SerializeToString(), str)
+    ((bias, kernel),) = onednn.bias_gradients(view)
+    classes = classify(view)
+    assert classes.group_of[bias] == classes.group_of[kernel]
+    # Lifted, the wait for the bias would be gone that keeps oneDNN from computing both in one kernel.
+    lifted = barriers.liftable(view, classes)
+    assert bool(lifted) == gated, "the wait for the kernel's gradient still goes"
+    assert not any(bias in (source for source, _ in view.nodes[lift.barrier].inputs) for lift in lifted)
