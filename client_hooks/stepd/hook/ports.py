@@ -100,7 +100,7 @@ class ObserverPort(Protocol):
     def graph_extended(self, engine: EnginePort) -> None: ...
 
     def wants_trace(self, engine: EnginePort, kind: StepKind) -> bool:
-        """Should this run be traced? Never asked when the user's own options ask for something."""
+        """Should this run be traced? Not asked where the user's own options ask for something else."""
 
     def run_finished(self, engine: EnginePort, record: RunRecord) -> Notes | None:
         """A run has ended; where further plain ones of its kind may be noted instead, if anywhere."""

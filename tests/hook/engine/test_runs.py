@@ -54,14 +54,21 @@ def test_an_observer_hears_of_what_is_new_and_the_rest_is_noted(noting: tuple[An
             with pytest.raises(tf.errors.InvalidArgumentError, match="reshape"):
                 session.run(row, {x: [1.0]})
 
-        def traced() -> None:
+        def monitored() -> None:
             session.run(row, {x: [1.0, 2.0]}, tf.RunOptions(), tf.RunMetadata())
+
+        def limited() -> None:
+            session.run(row, {x: [1.0, 2.0]}, tf.RunOptions(timeout_in_ms=60_000))
+
+        def asked() -> None:
+            session.run(row, {x: [1.0, 2.0]}, tf.RunOptions(output_partition_graphs=True), tf.RunMetadata())
 
         plain()  # builds executors, and shows how it adds up
         plain()
         assert run(plain, plain, plain) == (0, 3)
         assert run(broken) == (1, 0) and listener.records[-1].error == "InvalidArgumentError"
-        assert run(traced) == (1, 0)
+        assert run(monitored, limited) == (0, 2)
+        assert run(asked) == (1, 0)
         kinds = engine.kinds.all()[-1:]
         for strategy in (LiveStrategy("moved", {"twice": engine.devices()[1].name}), None):
             with engine.lock:
@@ -75,7 +82,7 @@ def test_an_observer_hears_of_what_is_new_and_the_rest_is_noted(noting: tuple[An
         listener.trace, notes.open = False, True
         notes.ended.extend([notes.ended[-1]] * (MOST_NOTES - len(notes.ended)))
         assert run(plain) == (1, 0)
-        assert kinds[0].runs == engine.kinds.history().runs[kinds[0].step] == 15
+        assert kinds[0].runs == engine.kinds.history().runs[kinds[0].step] == 17
         assert {thread for *_, thread in notes.ended} == {threading.get_ident()}
         assert engine.gate.counts() == {}
 
@@ -113,10 +120,33 @@ def test_runs_of_a_monitored_session_are_traced_and_their_metadata_stays_empty(h
         before = len(listener.records)
         for _ in range(3):
             session.run(step, {"x:0": [1.0, 2.0]})
-        asked = tf.RunOptions(trace_level=tf.RunOptions.SOFTWARE_TRACE)
-        session.run(step, {"x:0": [1.0, 2.0]}, options=asked)  # the program's own trace is the program's
     records = listener.records[before:]
-    assert [record.traced for record in records] == [True, True, True, False]
-    assert all(b"doubled" in record.metadata for record in records[:3])
-    assert seen[:3] == [(b"", b"")] * 3
-    assert seen[3][0] and b"doubled" in seen[3][1]
+    assert [record.traced for record in records] == [True] * 3
+    assert all(b"doubled" in record.metadata for record in records)
+    assert seen == [(b"", b"")] * 3
+
+
+def test_runs_with_a_time_limit_are_traced_and_keep_it(hooked: Any) -> None:
+    listener = hooked()
+    listener.trace = True
+    doubled, element = tf.multiply(tf.constant([1.0, 2.0]) + 0.0, 2.0, name="doubled"), tf.FIFOQueue(1, tf.float32).dequeue()
+    with tf.Session() as session:
+        metadata = tf.RunMetadata()
+        assert session.run(doubled, options=tf.RunOptions(timeout_in_ms=60_000), run_metadata=metadata).tolist() == [2.0, 4.0]
+        with pytest.raises(tf.errors.DeadlineExceededError):
+            session.run(element, options=tf.RunOptions(timeout_in_ms=50))
+    assert [record.traced for record in listener.records] == [True, True]
+    assert b"doubled" in listener.records[0].metadata and metadata == tf.RunMetadata()
+
+
+def test_what_the_program_traces_itself_the_observer_hears_too(hooked: Any) -> None:
+    listener = hooked()
+    doubled = tf.multiply(tf.constant([1.0, 2.0]) + 0.0, 2.0, name="doubled")
+    with tf.Session() as session:
+        for wanted in (True, False):
+            listener.trace = wanted
+            metadata = tf.RunMetadata()
+            session.run(doubled, options=tf.RunOptions(trace_level=tf.RunOptions.SOFTWARE_TRACE), run_metadata=metadata)
+            record = listener.records[-1]
+            assert metadata.step_stats.dev_stats and record.traced == wanted
+            assert (record.metadata == metadata.SerializeToString()) if wanted else record.metadata is None

@@ -101,6 +101,34 @@ def test_a_new_step_with_an_unknown_sum_ends_a_strategy_and_says_so(hooked: Any,
         assert "the sum unsure, whose order is not known" in why
 
 
+def test_the_run_that_ended_a_strategy_has_not_shown_how_it_adds_up(hooked: Any, reply: Any, two_devices: Any) -> None:
+    """It had begun under the strategy, so that it was not asked: the next switch waits for a run that is."""
+    from stepd.hook.engine import requests
+    from stepd.hook.model import LiveStrategy, Way
+
+    listener = hooked()
+    x = tf.placeholder(tf.float32, [4], name="x")
+    one = tf.negative(tf.cos(x, name="m"), name="one")
+    unsure = tf.add_n([tf.cos(x, name="p"), tf.reshape(tf.sin(x, name="a"), [4], name="z"), tf.tanh(x, name="q")], name="unsure")
+    with tf.Session(config=two_devices) as session:
+        session.run(one, {x: np.ones(4)})
+        engine = listener.engines[0]
+        device = engine.devices()[1].name
+        strategy = LiveStrategy("s", {"m": device, "q": device})
+        engine.request_switch(strategy, Way.IN_SESSION, reply)
+        while not reply.came():
+            session.run(one, {x: np.ones(4)})
+            reply.pause()
+        session.run(unsure, {x: np.ones(4)})
+        assert engine.strategy_id == ""
+        for shown in (False, True):
+            with engine.lock:
+                outcome = requests.switch_now(engine, engine.switcher(), strategy, engine.kinds.all())
+            assert outcome.ok == shown and (shown or "the sum unsure, whose order is not known" in outcome.error)
+            session.run(unsure, {x: np.ones(4)})
+        assert engine.switcher().live.plan.sums == {"unsure": (1, 0, 2)}
+
+
 def test_a_switch_before_a_run_that_was_to_be_plain_leaves_nothing_behind(hooked: Any) -> None:
     """What such a run shows is of a copy: no order is learnt of it, and no later buffer of the program's reads as it."""
     from stepd.hook.engine import capi

@@ -39,7 +39,7 @@ class Kind:
     """
 
     __slots__ = (
-        "_guessed", "epoch", "feeds", "fetches", "first_seconds", "in_parts", "least", "notes", "ran_on", "route",
+        "_guessed", "epoch", "feeds", "fetches", "first_seconds", "in_parts", "least", "may_be_asked", "notes", "ran_on", "route",
         "runs", "seconds", "step", "sums_shown", "targets", "waited",
     )  # fmt: skip
 
@@ -53,6 +53,7 @@ class Kind:
         self.notes: Notes | None = None  # where its plain runs may be noted
         # Is it fed bit by bit, or otherwise than its feeds say? Then no op may wait for anything but its inputs.
         self.in_parts = False
+        self.may_be_asked = False  # has there been a run of it that could be asked for something on the hook's account?
         self.sums_shown = False  # is there nothing more to ask of how its plain runs add up?
         self.waited = False  # did the run that began last wait for a switch?
         self.seconds = 0.0  # of the last run

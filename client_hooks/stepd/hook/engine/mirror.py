@@ -50,6 +50,9 @@ class Mirror:
             raise RuntimeError("the program has dropped the session's graph")
         return graph
 
+    def has_functions(self) -> bool:
+        return self._functions[0] > 0
+
     def stale(self) -> bool:
         """Has the user added ops since the last `sync`?"""
         return bool(self.user_graph.version != self.version)

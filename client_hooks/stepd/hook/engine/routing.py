@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tensorflow.core.protobuf import config_pb2
 
-from stepd.hook.engine import capi, containers, names, requests, session_config
+from stepd.hook.engine import containers, names, requests, session_config
 from stepd.hook.engine.ahead import Ahead
 from stepd.hook.engine.devices import Devices
 from stepd.hook.engine.faults import reason
@@ -61,6 +61,10 @@ class Routing:
                 self.use(self.new_switcher(self._engine.mirror, self._engine.raw))
             assert self._switcher is not None
             return self._switcher
+
+    def draws_together(self) -> bool:
+        """As far as somebody has looked at the graph as it is now."""
+        return self._switcher is not None and self._switcher.sight.draws_together()
 
     def new_switcher(self, mirror: Mirror, raw: Any) -> Switcher:
         """One for a session like this one, which nobody uses yet: the raw session and its mirror."""
@@ -183,14 +187,13 @@ class Routing:
         if not _never_ran(error) or not self._put(undone.strategy).ok:
             self.blame(undone)
 
-    def mind_debugger(self, options: Any) -> None:
+    def mind_debugger(self, options: config_pb2.RunOptions) -> None:
         """Where RunOptions have TensorFlow's debugger watch ops by their names only the program's own run from now on.
 
         Options without anything to watch are no such: hooks of a MonitoredSession that ask for options leave empty ones.
         """
         engine = self._engine
-        asked = config_pb2.RunOptions.FromString(capi.buffer_bytes(options)).debug_options
-        if engine.debugged or not asked.debug_tensor_watch_opts:
+        if engine.debugged or not options.debug_options.debug_tensor_watch_opts:
             return
         engine.debugged = True
         failed = engine.strategy_id

@@ -37,18 +37,20 @@ class Runs:
         engine = self._engine
         key = (tuple(fetches), tuple(targets), tuple(feeds))
         kind = engine.kinds.by_handles.get(key) or engine.kinds.make(key)
-        traced = None
-        if options is not None:
-            engine.routing.mind_debugger(options)
-        if options is None and metadata is None:
+        asks = None
+        if options is not None or metadata is not None:
+            asks, options, metadata = engine.told.asks(options, metadata)
+        if asks is None:
+            kind.may_be_asked = True
             if (notes := kind.notes) is not None and notes.open and self._is_plain(kind, notes) and engine.gate.slip_in(kind):
-                return self._noted(kind, notes, feeds, fetches, targets)
-            traced = engine.told.wants(kind)
-        elif engine.told.asks_nothing(options):
-            traced = engine.told.wants(kind)
+                return self._noted(kind, notes, options, feeds, fetches, targets)
+            traced = engine.told.wants(kind, b"" if options is None else capi.buffer_bytes(options))
+        else:
+            engine.routing.mind_debugger(asks)
+            traced = engine.told.overhears(kind, asks, options, metadata)
         if traced is not None:
             options, metadata = traced.options, traced.metadata
-        call = functools.partial(self._run_on, options, feeds, fetches, targets, metadata)
+        call = functools.partial(self.run_on, options, feeds, fetches, targets, metadata)
         try:
             return self.guarded(kind, call, metadata, traced, feeds, options)
         finally:
@@ -67,17 +69,18 @@ class Runs:
             and len(notes.ended) < MOST_NOTES
         )
 
-    def _noted(self, kind: Kind, notes: Notes, feeds: Any, fetches: Any, targets: Any) -> Any:
+    def _noted(self, kind: Kind, notes: Notes, options: Any, feeds: Any, fetches: Any, targets: Any) -> Any:
         """A plain run of `kind`, which the gate has let in."""
         engine, gate = self._engine, self._engine.gate
         if kind.epoch != engine.routing.epoch:  # a switch came first (`Routing.enter`)
             gate.leave(kind)
-            return self.guarded(kind, functools.partial(self._run_on, None, feeds, fetches, targets, None), None, None, feeds)
+            call = functools.partial(self.run_on, options, feeds, fetches, targets, None)
+            return self.guarded(kind, call, None, None, feeds, options)
         kind.waited = False
         route, strategy, error = kind.route, engine.strategy_id, ""
         begin, held = _clock(), gate.held
         try:
-            result = self._run_on(None, feeds, fetches, targets, None, route)
+            result = self.run_on(options, feeds, fetches, targets, None, route)
         except BaseException as e:
             error = type(e).__name__
             self._failed(kind, route, e)
@@ -92,10 +95,11 @@ class Runs:
             else:
                 notes.ended.append((kind.step, begin, seconds, _thread()))
         if isinstance(owed, Delivery):
-            owed.deliver(None, begin)
+            owed.deliver(options, begin)
         return result
 
-    def _run_on(self, options: Any, feeds: Any, fetches: Any, targets: Any, metadata: Any, route: Route | None) -> Any:
+    def run_on(self, options: Any, feeds: Any, fetches: Any, targets: Any, metadata: Any, route: Route | None) -> Any:
+        """A plain run, on a kind's route."""
         raw = self._engine.raw
         if route is None:
             return capi.run_session(raw, options, feeds, fetches, targets, metadata)

@@ -227,6 +227,10 @@ class SessionEngine:
         with self.lock:
             return "" if self.closed else self.switcher().classes().apart
 
+    def draws_together(self) -> bool:
+        """Does a step draw from the same random streams whatever executors it runs on? False while nobody knows. Takes no lock."""
+        return not self.mirror.has_functions() or self.routing.draws_together()
+
     def has_graph(self) -> bool:
         """Has the session all that the program's graph has, and anything?"""
         return self._unsent is None and self.mirror.version > 0

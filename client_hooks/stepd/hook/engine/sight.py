@@ -53,6 +53,11 @@ class Sight:
         assert self._classes is not None
         return self._classes
 
+    def draws_together(self) -> bool:
+        """Is it known that steps run elsewhere draw as they do on the program's own ops? The lock need not be held."""
+        classes = self._classes
+        return classes is not None and not classes.apart and not self.is_stale()
+
     def uncertain(self) -> dict[str, tuple[Chain, ...]]:
         """Sums whose order the devices of a copy could change, with what each input may be read from."""
         if self._unsure_of is not self.view():

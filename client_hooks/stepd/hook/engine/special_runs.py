@@ -10,10 +10,12 @@ import itertools
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 from tensorflow.core.protobuf import config_pb2
 
 from stepd.hook.engine import capi, names
 from stepd.hook.engine.kinds import Kind, Route, step_kind
+from stepd.hook.engine.told import Traced
 
 if TYPE_CHECKING:
     from stepd.hook.engine.session_engine import SessionEngine
@@ -23,6 +25,7 @@ if TYPE_CHECKING:
 class _Callable:
     kind: Kind
     options: config_pb2.CallableOptions
+    types: tuple[Any, ...] | None  # of what it is fed; None: it is more than a plain run
     raw: Any
     handles: dict[int, Any] = field(default_factory=dict)  # by epoch; -1: on the user's own nodes
 
@@ -40,17 +43,50 @@ class Callables:
         with self._engine.lock:
             raw = self._engine.raw
             handle = capi.make_callable(raw, options)
-        kind = Kind(step_kind(list(proto.feed), list(proto.fetch), [*proto.target]), ((), (), ()))
-        kind.in_parts = bool(proto.tensor_connection)
         number = next(self._numbers)
-        self._engine.kinds.uncertain.add(kind.step)
-        self._by_handle[number] = _Callable(kind, proto, raw, {-1: handle})
+        self._by_handle[number] = _Callable(*self._kind(proto), raw, {-1: handle})
         return number
+
+    def _kind(self, proto: config_pb2.CallableOptions) -> tuple[Kind, config_pb2.CallableOptions, tuple[Any, ...] | None]:
+        """The kind of the plain run that does the same; one of its own where none does."""
+        kinds, graph = self._engine.kinds, self._engine.mirror.user_graph
+        names_ = [*proto.feed, *proto.fetch]
+        more = proto.tensor_connection or proto.feed_devices or proto.fetch_devices or proto.fetch_skip_sync
+        if more or any(len(set(each)) < len(each) for each in (proto.feed, proto.fetch)) or any(":" not in n for n in names_):
+            kind = Kind(step_kind(list(proto.feed), list(proto.fetch), [*proto.target]), ((), (), ()))
+            kind.in_parts = bool(proto.tensor_connection)
+            kinds.uncertain.add(kind.step)
+            return kind, proto, None
+        feeds, fetches = ([graph.get_tensor_by_name(name) for name in part] for part in (proto.feed, proto.fetch))
+        targets = tuple(graph.get_operation_by_name(name)._c_op for name in proto.target)
+        key = (tuple(t._as_tf_output() for t in fetches), targets, tuple(t._as_tf_output() for t in feeds))
+        return kinds.get(key), proto, tuple(t.dtype.as_numpy_dtype for t in feeds)
 
     def run(self, handle: Any, values: Any, metadata: Any) -> Any:
         """In place of TF_SessionRunCallable."""
         known = self._by_handle[handle]
-        return self._engine.runs.guarded(known.kind, functools.partial(self.call, known, values, metadata))
+        traced = self._asked(known, values)
+        if traced is None:
+            return self._engine.runs.guarded(known.kind, functools.partial(self.call, known, values, metadata))
+        fetches, targets = list(known.kind.fetches), list(known.kind.targets)
+        feeds = dict(zip(known.kind.feeds, values, strict=True))
+        runs = self._engine.runs
+        call = functools.partial(runs.run_on, traced.options, feeds, fetches, targets, traced.metadata)
+        try:
+            return runs.guarded(known.kind, call, traced.metadata, traced, feeds, traced.options)
+        finally:
+            traced.free()
+
+    def _asked(self, known: _Callable, values: Any) -> Traced | None:
+        """What to ask of this run, which is made as a plain one then: of a callable a master tells nothing, and a direct session
+        only what it was made for."""
+        engine, types, asks = self._engine, known.types, known.options.run_options
+        if types is None or engine.told.asks_for_something(asks) or not engine.draws_together():
+            return None
+        known.kind.may_be_asked = True
+        if len(values) != len(types) or not all(_is(value, type_) for value, type_ in zip(values, types, strict=True)):
+            return None
+        return engine.told.wants(known.kind, asks.SerializeToString())
 
     def call(self, known: _Callable, values: Any, metadata: Any, route: Route | None) -> Any:
         raw = self._engine.raw
@@ -77,8 +113,8 @@ class Callables:
             return known.handles[epoch]
 
     def kinds(self) -> list[Kind]:
-        """Those of callables that ran more than once."""
-        return [known.kind for known in list(self._by_handle.values()) if known.kind.runs > 1]
+        """Those, of none of the session's own kinds, that ran more than once."""
+        return [known.kind for known in list(self._by_handle.values()) if known.types is None and known.kind.runs > 1]
 
     def _mapped(self, options: config_pb2.CallableOptions, kind: Kind) -> config_pb2.CallableOptions:
         made = config_pb2.CallableOptions()
@@ -101,6 +137,11 @@ class Callables:
         with self._engine.lock:
             for made in known.handles.values() if known else ():
                 capi.release_callable(self._engine.raw, made)
+
+
+def _is(value: Any, type_: Any) -> bool:
+    """Is it an array that needs no conversion on its way?"""
+    return isinstance(value, np.ndarray) and value.dtype == type_
 
 
 # What a partial run says that asks for what it cannot have. It goes on with what it is asked for next.

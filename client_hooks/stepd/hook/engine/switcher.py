@@ -185,8 +185,10 @@ class Switcher:
             raise SwitchRefusedError(self.classes().apart)
 
     def _check_known(self, kind: Kind) -> None:
-        """Raise SwitchRefusedError where a step that has not run yet must first show how it adds up."""
-        name = "" if kind.runs or kind.in_parts else self.known.lacking(self.view(), kind.step, kind.ops(), self.sight.uncertain())
+        """Raise SwitchRefusedError where a step must first show how it adds up; one that has run and cannot be asked need not."""
+        if kind.in_parts or kind.sums_shown or (kind.runs and not kind.may_be_asked):
+            return
+        name = self.known.lacking(self.view(), kind.step, kind.ops(), self.sight.uncertain())
         if name:
             raise SwitchRefusedError(f"a step that has not run plainly yet needs the sum {name}, whose order is not known before")
 

@@ -9,6 +9,8 @@ import functools
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from tensorflow.core.protobuf import config_pb2
+
 from stepd.hook.engine import capi, names, requests
 from stepd.hook.engine.kinds import Kind
 from stepd.hook.engine.worker import worker
@@ -32,12 +34,15 @@ class Traced:
     verification: requests.Verification | None = None
     sums: bool = False  # is it a plain run that shows how it adds up?
     traced: bool = True
+    of_program: bool = False  # does the program itself ask, and get, all that is wanted?
 
     @classmethod
     def asking(cls, options: bytes, verification: requests.Verification | None = None) -> Traced:
         return cls(capi.c.TF_NewBufferFromString(options), capi.c.TF_NewBuffer(), verification)
 
     def free(self) -> None:
+        if self.of_program:
+            return
         capi.delete_buffer(self.options)
         capi.delete_buffer(self.metadata)
 
@@ -89,29 +94,43 @@ class Told:
         if unseen is not None:
             worker.submit(functools.partial(unseen.finish, None))
 
-    def asks_nothing(self, options: Any) -> bool:
-        """Would a run with these RunOptions, or None, leave the RunMetadata that the program gave it empty? A MonitoredSession runs
-        every step with both, whether one of its hooks asks for something or not."""
+    def asks(self, options: Any, metadata: Any) -> tuple[config_pb2.RunOptions | None, Any, Any]:
+        """What the program asks of a run with RunOptions or RunMetadata (None: nothing), and what of the two makes a difference."""
+        asks = config_pb2.RunOptions() if options is None else config_pb2.RunOptions.FromString(capi.buffer_bytes(options))
+        if self.asks_for_something(asks):
+            return asks, options, metadata
+        return None, options if asks.ByteSize() else None, None
+
+    def asks_for_something(self, asks: config_pb2.RunOptions) -> bool:
+        """Would such a run write RunMetadata, or what a debugger wants? A MonitoredSession runs every step with both, whether one
+        of its hooks asks for something or not; others limit the time of every step."""
         config = self._engine.session_options[1]
         if config is not None and config.graph_options.build_cost_model:
-            return False
-        return options is None or not capi.buffer_bytes(options)
+            return True
+        return bool(asks.trace_level or asks.output_partition_graphs or asks.debug_options.ByteSize())
 
-    def wants(self, kind: Kind) -> Traced | None:
-        """What to ask of a run for which the program asks nothing."""
+    def wants(self, kind: Kind, own: bytes) -> Traced | None:
+        """What to ask of a run by whose RunOptions, `own`, the program asks for nothing; what comes behind those is merged in."""
         if self.awaited is not None:
             verification, self.awaited = self.awaited, None
             if not self._shows_graphs():
                 verification.finish(None)
                 return None
-            return Traced.asking(requests.PARTITION_GRAPHS, verification)
-        options = self._trace_options() if self._wants_trace(kind) else b""
+            return Traced.asking(own + requests.PARTITION_GRAPHS, verification)
+        trace = self._trace_options() if self._wants_trace(kind) else b""
         sums = not kind.sums_shown and self._asks_for_sums(kind)
-        if not options and not sums:
+        if not trace and not sums:
             return None
-        asked = Traced.asking(options + requests.PARTITION_GRAPHS if sums else options)
-        asked.sums, asked.traced = sums, bool(options)
+        asked = Traced.asking(own + trace + (requests.PARTITION_GRAPHS if sums else b""))
+        asked.sums, asked.traced = sums, bool(trace)
         return asked
+
+    def overhears(self, kind: Kind, asks: config_pb2.RunOptions, options: Any, metadata: Any) -> Traced | None:
+        """A run that the program itself traces shows the observer what one of its own would."""
+        enough = config_pb2.RunOptions(trace_level=asks.trace_level).SerializeToString() in (self._trace_options(), _FULL_TRACE)
+        if metadata is None or not enough or not self._wants_trace(kind):
+            return None
+        return Traced(options, metadata, of_program=True)
 
     def _asks_for_sums(self, kind: Kind) -> bool:
         """How the program's own graph adds up is asked once of a step, mostly of the run that builds its executors."""
@@ -148,7 +167,7 @@ class Told:
     def use_metadata(self, kind: Kind, metadata: Any, traced: Traced | None, error: str) -> None:
         """After a run with metadata: verify the switch that it was the first run on; give it the user's names."""
         data = capi.buffer_bytes(metadata)
-        if traced is None:
+        if traced is None or traced.of_program:
             if not error and names.holds_own(data):
                 capi.repaired_buffers[metadata] = names.repair_metadata(data, self._engine.routing.user_names())
             return

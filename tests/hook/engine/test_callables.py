@@ -1,0 +1,98 @@
+"""Steps that a program runs by callables, as Keras does: they are kinds, traced and switched like any other."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+tf = pytest.importorskip("tensorflow.compat.v1")
+from tensorflow.core.protobuf import config_pb2  # noqa: E402
+
+from stepd.hook.model import LiveStrategy, Way  # noqa: E402
+
+
+def step() -> config_pb2.CallableOptions:
+    """Two losses and an update of a small net, with a mask that is drawn."""
+    x = tf.placeholder(tf.float32, [2, 2], name="x")
+    w = tf.get_variable("w", [2, 2], initializer=tf.ones_initializer(), use_resource=True)
+    y = tf.nn.tanh(tf.matmul(x, w), name="y")
+    kept = tf.nn.dropout(y, rate=0.5, seed=11, name="kept")
+    with tf.control_dependencies([y, kept]):
+        train = tf.assign_sub(w, tf.gradients(kept, w)[0], name="train")
+    return config_pb2.CallableOptions(feed=["x:0"], fetch=["y:0", tf.reduce_sum(kept).name], target=[train.op.name])
+
+
+def test_steps_by_callable_are_traced(hooked: Any) -> None:
+    listener = hooked()
+    seen: list[list[Any]] = []
+    for wanted in (False, True):
+        with tf.Graph().as_default(), tf.Session() as session:
+            listener.trace = False
+            call = session._make_callable_from_options(step())
+            session.run(tf.global_variables_initializer())
+            listener.trace, before = wanted, len(listener.records)
+            seen.append([[value.tobytes() for value in call(np.full((2, 2), k, "f"))] for k in range(4)])
+            records = listener.records[before:]
+            assert [record.traced for record in records] == [wanted] * 4
+            assert all(b"MatMul" in record.metadata for record in records if wanted)
+            assert records[0].kind in listener.engines[-1].kinds.steps(), "the step is one that the graph is described with"
+    assert seen[0] == seen[1], "a traced step draws from the same stream, and returns the same"
+
+
+def test_what_has_executors_of_its_own_is_not_traced_by_others(hooked: Any) -> None:
+    """A function that is not inlined keeps its place in a random stream with the executors that call it."""
+    from tensorflow.python.framework import function
+
+    @function.Defun(tf.float32, noinline=True)
+    def noise(x: Any) -> Any:
+        return x + tf.random_uniform([2], seed=3)
+
+    listener, values = hooked(), []
+    for wanted in (False, True):
+        listener.trace = False
+        with tf.Graph().as_default(), tf.Session() as session:
+            result = noise(tf.placeholder(tf.float32, [2], name="x"))
+            call = session._make_callable_from_options(config_pb2.CallableOptions(feed=["x:0"], fetch=[result.name]))
+            call(np.zeros(2, "f"))
+            with listener.engines[-1].lock:
+                listener.engines[-1].switcher().classes()  # the graph was looked at, as to describe it
+            listener.trace = wanted
+            values.append([call(np.zeros(2, "f"))[0].tobytes() for _ in range(4)])
+    assert values[0] == values[1]
+
+
+def test_a_switch_is_done_when_only_callables_run(hooked: Any, reply: Any, two_devices: Any) -> None:
+    """Whoever asked hears of it after the first step, with what the partition graphs of that show."""
+    listener = hooked()
+    options = step()
+    with tf.Session(config=two_devices) as session:
+        session.run(tf.global_variables_initializer())
+        call = session._make_callable_from_options(options)
+        for _ in range(3):
+            call(np.ones((2, 2), "f"))
+        engine = listener.engines[0]
+        device = engine.devices()[1].name
+        engine.request_switch(LiveStrategy("s", {"y": device, "MatMul": device}), Way.IN_SESSION, reply)
+        while not reply.came():
+            call(np.ones((2, 2), "f"))
+            reply.pause()
+        outcome = reply.wait()
+        assert outcome.ok and outcome.honoured == 2 and not outcome.not_honoured
+
+
+def test_a_callable_that_is_called_wrongly_says_so(hooked: Any) -> None:
+    listener = hooked()
+    options = step()
+    words = []
+    for wanted in (False, True):
+        with tf.Session() as session:
+            listener.trace = wanted
+            session.run(tf.global_variables_initializer())
+            call = session._make_callable_from_options(options)
+            for wrong in ((), (np.ones((2, 2), "d"),), (np.ones((3, 3), "f"),), (np.ones((2, 2), "f"), np.ones(1, "f"))):
+                with pytest.raises((tf.errors.OpError, RuntimeError, ValueError, TypeError)) as raised:
+                    call(*wrong)
+                words.append((wanted, type(raised.value), str(raised.value)))
+    assert [word[1:] for word in words if word[0]] == [word[1:] for word in words if not word[0]]
