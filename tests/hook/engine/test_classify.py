@@ -91,6 +91,18 @@ def test_what_a_constant_is_pushed_into_stays_together_with_all_that_it_is_given
     assert not any({"another_reader", "d", "e"} & group for group in together)
 
 
+def test_a_third_power_is_a_product_that_constants_are_pushed_into() -> None:
+    """As in a GELU: x + 0.044715 * x ** 3."""
+    with tf.Graph().as_default() as graph:
+        x = tf.sin(tf.placeholder(tf.float32, [4]), name="x")
+        tf.multiply(0.044715, tf.pow(x, 3.0, name="power"), name="scaled")
+        tf.sqrt(tf.pow(tf.cos(x, name="y"), 2.0, name="alone"))
+        view = GraphView.parse(graph.as_graph_def().SerializeToString(), lambda name: name)
+    together = [set(group) for group in classify(view).groups]
+    assert any({"x", "power", "scaled"} <= group for group in together)
+    assert not any({"y", "alone"} <= group for group in together)
+
+
 def test_constants_are_pushed_through_what_undoes_no_broadcasting() -> None:
     with tf.Graph().as_default() as graph:
         x, y = tf.placeholder(tf.float32, [None, 3]), tf.placeholder(tf.float32, [None, 3])

@@ -18,7 +18,7 @@ def beside(view: GraphView, node: Node, constants: frozenset[str]) -> Iterator[s
     How many read the ops in between makes no difference here: a step that needs only one of the readers is rewritten.
     """
     own = [name for name, k in node.inputs if k >= 0 and name in constants]
-    if not own or not _down(view, node, constants):
+    if not own or node.op == "Pow" or not _down(view, node, constants):
         return
     yield from _with_readers(view, own)
     stack, seen = [node], {node.name}

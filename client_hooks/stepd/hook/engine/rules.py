@@ -80,8 +80,9 @@ FUSED_IF_SOLE_READER = (
 )  # fmt: skip
 
 # Third: a constant that is combined with such a pair of ops is pushed down into the first of them, and folded there, when all that
-# the first is given lies on the same device as well: (a * b) * 0.3 becomes a * (b * 0.3). RealDiv by a constant is a Mul by then.
-PUSHED_DOWN = (frozenset({"Add", "AddV2", "Sub"}), frozenset({"Mul", "RealDiv", "Div"}))
+# the first is given lies on the same device as well: (a * b) * 0.3 becomes a * (b * 0.3). RealDiv by a constant is a Mul by then,
+# and so is a third power.
+PUSHED_DOWN = (frozenset({"Add", "AddV2", "Sub"}), frozenset({"Mul", "RealDiv", "Div", "Pow"}))
 # Errors of these name what they are given, which on another device is called after its sending.
 NAMES_ITS_INPUT = frozenset({"EnsureShape"})
 # What is known before the graph runs where the shapes are.

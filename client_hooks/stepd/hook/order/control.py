@@ -83,32 +83,37 @@ def with_open_barriers(
 ) -> list[node_def_pb2.NodeDef]:
     """Have the copies `made` (user's op -> copy, changed in place) of the ops of `lifts` wait for something that is there at once.
 
-    Returns that: on each device a node that Grappler leaves alone, since it might be fed, and the constant that it hands on.
+    Returns that: for each a node that Grappler leaves alone, since it might be fed, and the constants that those hand on. Were it
+    one for several, those that need others of them would wait for it anyway, and Grappler takes such waits out.
     `represented`: the copy's name for a user's op.
     """
-    opened: dict[str, str] = {}
+    always: dict[str, str] = {}
     new: list[node_def_pb2.NodeDef] = []
     for lift in sorted(lift for lift in lifts if lift.op in made):
-        node, device = made[lift.op], device_of(lift.op)
-        if device not in opened:
-            name = copy_name(lift.op, mark)
-            opened[device] = f"{name}-open"
-            new += _always(f"{name}-always", opened[device], device)
-        waits = [f"^{opened[device]}" if read == f"^{represented(lift.barrier)}" else read for read in node.input]
+        node, device, name = made[lift.op], device_of(lift.op), copy_name(lift.op, mark)
+        if device not in always:
+            always[device] = f"{name}-always"
+            new.append(_always(always[device], device))
+        new.append(_open(f"{name}-open", always[device], device))
+        waits = [f"^{name}-open" if read == f"^{represented(lift.barrier)}" else read for read in node.input]
         del node.input[:]
         node.input.extend(waits)
     return new
 
 
-def _always(constant: str, name: str, device: str) -> tuple[node_def_pb2.NodeDef, node_def_pb2.NodeDef]:
-    value = node_def_pb2.NodeDef(name=constant, op="Const", device=device)
+def _always(name: str, device: str) -> node_def_pb2.NodeDef:
+    value = node_def_pb2.NodeDef(name=name, op="Const", device=device)
     value.attr["dtype"].type = types_pb2.DT_FLOAT
     value.attr["value"].tensor.dtype = types_pb2.DT_FLOAT
     value.attr["value"].tensor.float_val.append(0.0)
+    return value
+
+
+def _open(name: str, constant: str, device: str) -> node_def_pb2.NodeDef:
     handed = node_def_pb2.NodeDef(name=name, op="PlaceholderWithDefault", input=[constant], device=device)
     handed.attr["dtype"].type = types_pb2.DT_FLOAT
     handed.attr["shape"].shape.unknown_rank = True
-    return value, handed
+    return handed
 
 
 def _tied_ops(edge: Edge) -> set[str]:
