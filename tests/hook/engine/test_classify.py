@@ -91,15 +91,26 @@ def test_what_a_constant_is_pushed_into_stays_together_with_all_that_it_is_given
     assert not any({"another_reader", "d", "e"} & group for group in together)
 
 
+def test_a_tuples_barrier_stays_with_what_a_constant_is_pushed_down_from() -> None:
+    """As in the gradient of scaled attention."""
+    with tf.Graph().as_default() as graph:
+        x = tf.sin(tf.placeholder(tf.float32, [4, 4]))
+        tf.gradients(tf.nn.softmax(tf.multiply(x, 0.35, name="scaled")), x, tf.tanh(x), gate_gradients=True)
+        view = GraphView.parse(graph.as_graph_def().SerializeToString(), lambda name: name)
+    pushed = {"gradients/scaled_grad/Mul", "gradients/Softmax_grad/mul_1", "gradients/scaled_grad/tuple/group_deps"}
+    assert any(pushed <= set(group) for group in classify(view).groups)
+
+
 def test_a_third_power_is_a_product_that_constants_are_pushed_into() -> None:
     """As in a GELU: x + 0.044715 * x ** 3."""
     with tf.Graph().as_default() as graph:
         x = tf.sin(tf.placeholder(tf.float32, [4]), name="x")
-        tf.multiply(0.044715, tf.pow(x, 3.0, name="power"), name="scaled")
+        scaled = tf.multiply(0.044715, tf.pow(x, 3.0, name="power"), name="scaled")
+        tf.gradients(scaled, x, tf.tanh(x))  # takes the square of x, of which TensorFlow makes one with that in the power
         tf.sqrt(tf.pow(tf.cos(x, name="y"), 2.0, name="alone"))
         view = GraphView.parse(graph.as_graph_def().SerializeToString(), lambda name: name)
     together = [set(group) for group in classify(view).groups]
-    assert any({"x", "power", "scaled"} <= group for group in together)
+    assert any({"x", "power", "scaled", "gradients/power_grad/Pow"} <= group for group in together)
     assert not any({"y", "alone"} <= group for group in together)
 
 

@@ -21,6 +21,8 @@ def beside(view: GraphView, node: Node, constants: frozenset[str]) -> Iterator[s
     if not own or node.op == "Pow" or not _down(view, node, constants):
         return
     yield from _with_readers(view, own)
+    # A tuple's NoOp on another device puts off what Grappler does to whom it waits for: other factors are side by side then.
+    yield from (name for name in view.consumers[node.name] if view.nodes[name].op == "NoOp")
     stack, seen = [node], {node.name}
     while stack:
         for below, between in _down(view, stack.pop(), constants):
@@ -30,6 +32,7 @@ def beside(view: GraphView, node: Node, constants: frozenset[str]) -> Iterator[s
             stack.append(below)
             yield below.name
             yield from between
+            yield from _powers(view, below)
             given = [name for name, k in below.inputs if k >= 0]
             for maker, handing_on in (_behind(view, name) for name in given if name not in constants):
                 yield from (*handing_on, maker.name)
@@ -48,6 +51,15 @@ def _down(view: GraphView, node: Node, constants: frozenset[str]) -> list[tuple[
             if below.op in rules.CONTRACTIONS and any(k >= 0 and name in constants for name, k in below.inputs)
         ]
     return found
+
+
+def _powers(view: GraphView, node: Node) -> Iterator[str]:
+    """Of a third power: the other powers of its base, as its gradient takes. A square is joined with the one that the third power
+    becomes a product of, and which factor a constant goes into depends on who else reads it."""
+    base = node.inputs[0]
+    for name in view.consumers[base[0]] if node.op == "Pow" else ():
+        if view.nodes[name].op in ("Pow", "Square") and base in view.nodes[name].inputs:
+            yield name
 
 
 def _behind(view: GraphView, name: str) -> tuple[Node, tuple[str, ...]]:
