@@ -8,8 +8,9 @@ import numpy as np
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from stepd.core.placement.clustering_kernels import dominant_sequence, linear_clusters, start_times
+from stepd.core.placement.clustering_kernels import dominant_sequence, start_times
 from stepd.core.placement.clusters import balance_guided, clusters_of_groups
+from stepd.core.placement.longest_paths import linear_clusters
 from stepd.core.placement.ranks import op_seconds, transfer_seconds, upward_ranks
 from stepd.core.prepared import prepare
 
@@ -42,6 +43,38 @@ def test_linear_clustering_stops_looking_for_paths_at_the_limit(lab: Any) -> Non
     tables, seconds, transfer = costs(chains)
     assert len(set(linear_clusters(tables, seconds, transfer, 100).tolist())) == 3
     assert len(set(linear_clusters(tables, seconds, transfer, 1).tolist())) == 5
+
+
+@given(data=st.data())
+@settings(max_examples=100, deadline=None, suppress_health_check=list(HealthCheck))
+def test_every_linear_cluster_is_the_longest_path_of_what_is_left(lab: Any, data: st.DataObject) -> None:
+    problem = data.draw(lab.problems(max_ops=14))
+    tables, seconds, transfer = costs(problem)
+    assert linear_clusters(tables, seconds, transfer, 4).tolist() == plain_linear_clusters(tables, seconds, transfer, 4)
+
+
+def plain_linear_clusters(tables: Any, seconds: Any, transfer: Any, most: int) -> list[int]:
+    """A pass over all that is left for every path."""
+    cluster, count = [-1] * len(seconds), 0
+    left = [int(op) for op in tables.topological]
+    while left and count < most:
+        way: dict[int, tuple[float, int]] = {}
+        for op in reversed(left):
+            outputs = range(tables.output_pointer[op], tables.output_pointer[op + 1])
+            readers = [(o, int(r)) for o in outputs for r in tables.reader[tables.reader_pointer[o] : tables.reader_pointer[o + 1]]]
+            further = [(transfer[o] + way[reader][0], reader) for o, reader in readers if reader in way]
+            longest = max(further, key=lambda item: item[0], default=(0.0, -1))
+            way[op] = (longest[0] + seconds[op], longest[1])
+        op = max(left, key=lambda op: way[op][0])
+        while op >= 0:
+            cluster[op] = count
+            op = way[op][1]
+        count += 1
+        left = [op for op in left if cluster[op] < 0]
+    for op in left:
+        cluster[op] = count
+        count += 1
+    return cluster
 
 
 def test_dsc_zeroes_the_dominant_sequence_and_leaves_a_cheap_branch_apart(lab: Any) -> None:

@@ -19,6 +19,7 @@ from stepd.core.placement.partial_schedule import (
     place,
     start_on,
 )
+from stepd.core.placement.timeline import earliest
 from stepd.core.prepared import prepare
 
 
@@ -33,7 +34,10 @@ def differences(tables, limits, rules, order):
         for device in range(len(tables.memory)):
             if can_run(tables, limits, state, op, device):
                 ready, incoming = inputs_on(tables, rules, state, op, device)
-                finish = start_on(tables, rules, state, op, device, ready) + tables.seconds[op, device]
+                start = start_on(tables, rules, state, op, device, ready)
+                if ready < np.inf:  # what it remembers of earlier looks changes no answer
+                    found += start != earliest(state.busy, device, ready, tables.seconds[op, device], rules.insertion)
+                finish = start + tables.seconds[op, device]
                 better = finish < best_finish or (finish == best_finish < np.inf and incoming < best_incoming)
                 if better and fits(tables, limits, state, op, device, incoming, output_bytes(tables, op)):
                     best, best_finish, best_incoming = device, finish, incoming

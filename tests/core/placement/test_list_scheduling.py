@@ -10,10 +10,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from stepd.core.compiled import kernel
 from stepd.core.placement.deferral import deferrable, lazy_starts, nothing_deferred
 from stepd.core.placement.earliest_first import Choice, earliest_first
 from stepd.core.placement.list_scheduling import Plan, list_schedule
-from stepd.core.placement.partial_schedule import Rules, limits_of
+from stepd.core.placement.partial_schedule import Rules, limits_of, new_partial, place, start_on
 from stepd.core.placement.ranks import by_rank, critical_path, op_seconds, transfer_seconds, upward_ranks
 from stepd.core.prepared import prepare
 
@@ -144,3 +145,24 @@ def test_a_variable_goes_where_its_reader_goes_and_starts_no_sooner(lab):
     assert state.finish.max() == 3.0
     lazy = lazy_starts(prepared.tables, order, deferred, np.array([0.0, 0.0, 4.0, 7.0]))
     assert lazy.tolist() == [4.0, 7.0, 4.0, 7.0]
+
+
+@kernel
+def starts_after_a_look(tables, limits, rules):
+    """Start times of ops that are placed on device 0, op 0 aside, when op 2's room there is looked for before op 3 takes some."""
+    state = new_partial(tables, limits, rules)
+    place(tables, limits, rules, state, 0, 1)
+    place(tables, limits, rules, state, 1, 0)
+    start_on(tables, rules, state, 2, 0, 0.0)
+    for op in (3, 2, 4):
+        place(tables, limits, rules, state, op, 0)
+    return state.start
+
+
+def test_room_that_was_found_is_looked_for_again_when_something_else_took_some(lab):
+    """Op 1 waits for op 0's output until 1 s, op 2 finds room behind it; then op 3 fills the second before op 1."""
+    links = [(0, 1, 1.0, 0.0), (1, 0, 1.0, 0.0)]
+    problem = lab.make_problem([[0.0] * 2, [2.0] * 2, [5.0] * 2, [1.0] * 2, [4.0] * 2], [(0, 1, 0, 1)], links, [999] * 2)
+    prepared = prepare(problem)
+    start = starts_after_a_look(prepared.tables, limits_of(prepared, 1.0), Rules(True, True, 8))
+    assert start.tolist() == [0.0, 1.0, 3.0, 0.0, 8.0]

@@ -59,7 +59,8 @@ def device_masks(allowed: Mask) -> Int:
 def communication_ratio(prepared: Prepared) -> float:
     """CCR (Equation 1): seconds of all edges over seconds of all ops, mean costs; inf when no op takes time."""
     tables = prepared.tables
-    edges = float(transfer_seconds(prepared, "mean") @ np.diff(tables.reader_pointer))
+    # Not a dot product: those of many elements are given to threads that go on turning for longer than all of this takes.
+    edges = float((transfer_seconds(prepared, "mean") * np.diff(tables.reader_pointer)).sum())
     work = float(op_seconds(prepared, "mean").sum())
     return edges / work if work else np.inf
 

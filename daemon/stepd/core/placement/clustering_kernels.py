@@ -1,8 +1,8 @@
-"""Clustering for an unbounded number of devices: linear clustering, and dominant sequence clustering.
+"""Clustering for an unbounded number of devices: dominant sequence clustering, and when ops of any clustering start.
 
-Linear clustering: Kim and Browne, "A general approach to mapping of parallel computations upon multiprocessor architectures", 1988.
-DSC: Yang and Gerasoulis, "DSC: scheduling parallel tasks on an unbounded number of processors", 1994. Both are what Pesto's
-section 6 names as the usual heuristics; `clusters.balance_guided` maps their clusters to devices. Knows no devices and no memory.
+DSC: Yang and Gerasoulis, "DSC: scheduling parallel tasks on an unbounded number of processors", 1994; with linear clustering
+(`longest_paths`) what Pesto's section 6 names as the usual heuristics. `clusters.balance_guided` maps clusters to devices. Knows no
+devices and no memory.
 """
 
 from __future__ import annotations
@@ -41,60 +41,6 @@ class State(NamedTuple):
     cluster_end: Float  # [n] when the last op of each cluster ends
     free: Heap  # by decreasing tlevel + blevel
     partial: Heap  # ops with some predecessors clustered; entries that have become stale are skipped
-
-
-@kernel
-def linear_clusters(tables: Tables, seconds: Float, transfer: Float, most: int) -> Index:
-    """LC: the longest path of what is left, transfers included, becomes a cluster; again until nothing is left. int32 [n].
-
-    After `most` paths every op left is a cluster of its own (each path costs a pass over what is left).
-    """
-    n = len(seconds)
-    cluster = np.full(n, -1, dtype=np.int32)
-    left = tables.topological.copy()
-    size, count = n, 0
-    rank, following = np.zeros(n), np.full(n, -1, dtype=np.int32)
-    while size > 0 and count < most:
-        op = _longest_path(tables, seconds, transfer, left[:size], cluster, rank, following)
-        while op >= 0:
-            cluster[op] = count
-            op = following[op]
-        count += 1
-        size = _keep_unclustered(left, size, cluster)
-    for op in left[:size]:
-        cluster[op] = count
-        count += 1
-    return cluster
-
-
-@inner
-def _longest_path(
-    tables: Tables, seconds: Float, transfer: Float, left: Index, cluster: Index, rank: Float, following: Index
-) -> int:
-    """The first op of the longest path through `left` (topological); `following` leads along it."""
-    head = left[0]
-    for k in range(len(left) - 1, -1, -1):
-        op = left[k]
-        rank[op], following[op] = 0.0, -1
-        for o in range(tables.output_pointer[op], tables.output_pointer[op + 1]):
-            for r in range(tables.reader_pointer[o], tables.reader_pointer[o + 1]):
-                reader = tables.reader[r]
-                if cluster[reader] < 0 and (following[op] < 0 or transfer[o] + rank[reader] > rank[op]):
-                    rank[op], following[op] = transfer[o] + rank[reader], reader
-        rank[op] += seconds[op]
-        if rank[op] >= rank[head]:
-            head = op
-    return int(head)
-
-
-@inner
-def _keep_unclustered(left: Index, size: int, cluster: Index) -> int:
-    kept = 0
-    for k in range(size):
-        if cluster[left[k]] < 0:
-            left[kept] = left[k]
-            kept += 1
-    return kept
 
 
 @kernel

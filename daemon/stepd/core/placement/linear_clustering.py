@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from stepd.core.placement.clustering_kernels import linear_clusters, start_times
+from stepd.core.placement.clustering_kernels import start_times
 from stepd.core.placement.clusters import balance_guided, clusters_of_groups
+from stepd.core.placement.longest_paths import linear_clusters
 from stepd.core.placement.orders import order_for
 from stepd.core.placement.ranks import op_seconds, transfer_seconds
 from stepd.core.placement.registry import PlanOptions

@@ -15,7 +15,16 @@ import numpy as np
 import numpy.typing as npt
 
 from stepd.core.compiled import inlined, inner, kernel
-from stepd.core.placement.timeline import Timelines, book, earliest_here, earliest_on_all, new_timelines, take
+from stepd.core.placement.timeline import (
+    Timelines,
+    book,
+    book_gap,
+    earliest_here,
+    earliest_on_all,
+    first_gap,
+    new_timelines,
+    take,
+)
 from stepd.core.prepared import Prepared, Tables
 from stepd.core.problem import Float, Index, Int
 
@@ -57,6 +66,9 @@ class Partial(NamedTuple):
     at_best: Float  # [d] scratch of the choice of a device
     soonest: Float  # [d]
     refined: Index  # [d]
+    room_of: Index  # [d] the op that room was last looked for on each device: whatever takes room there looks for it first
+    room_ready: Float  # [d] from when on
+    room: Int  # [d] the gap that was found
     overflow: Index  # [1] ops placed where the memory did not suffice, since it did nowhere
 
 
@@ -102,6 +114,9 @@ def new_partial(tables: Tables, limits: Limits, rules: Rules) -> Partial:
         np.zeros(d),
         np.zeros(d),
         np.zeros(d, dtype=np.int32),
+        np.full(d, -1, dtype=np.int32),
+        np.zeros(d),
+        np.zeros(d, dtype=np.int64),
         np.zeros(1, dtype=np.int32),
     )
 
@@ -163,7 +178,28 @@ def start_on(tables: Tables, rules: Rules, state: Partial, op: int, device: int,
     """EST (FastT section 5.1): the earliest start of `op` on `device` when its inputs are there at `ready`."""
     if ready == np.inf:
         return np.inf
-    return earliest_here(state.busy, device, ready, tables.seconds[op, device], rules.insertion)
+    if tables.seconds[op, device] <= 0.0:
+        return ready
+    begin: float = state.busy.starts[device, _gap_for(tables, rules, state, op, device, ready)]
+    return max(begin, ready)
+
+
+@inlined
+def _gap_for(tables: Tables, rules: Rules, state: Partial, op: int, device: int, ready: float) -> int:
+    """The gap that `op`, which takes some time, goes to on `device`. The same is asked again and again: first for when its inputs
+    could be there at the soonest, then for when they will be, then to place it."""
+    if not rules.insertion:
+        return int(state.busy.last[device])
+    least: int = 0
+    if state.room_of[device] == op and ready >= state.room_ready[device]:
+        least = state.room[device]
+        if ready == state.room_ready[device]:
+            return least
+    gap = first_gap(state.busy, device, ready, tables.seconds[op, device], least)
+    state.room_of[device] = op
+    state.room_ready[device] = ready
+    state.room[device] = gap
+    return gap
 
 
 @inlined
@@ -197,8 +233,9 @@ def place_here(tables: Tables, limits: Limits, rules: Rules, state: Partial, op:
             incoming += tables.output_bytes[o]
             _send(tables, rules, state, o, device)
         ready = max(ready, state.arrival[o, device])
-    seconds = tables.seconds[op, device]
-    start = book(state.busy, device, ready, seconds, rules.insertion)
+    seconds, start = tables.seconds[op, device], ready
+    if seconds > 0.0:
+        start = book_gap(state.busy, device, _gap_for(tables, rules, state, op, device, ready), ready, seconds)
     state.placement[op] = device
     state.start[op] = start
     state.finish[op] = start + seconds

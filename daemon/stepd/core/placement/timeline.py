@@ -43,8 +43,8 @@ def new_timelines(resources: int, gaps: int, tiny: float) -> Timelines:
 
 
 @inlined
-def first_gap(lines: Timelines, row: int, ready: float, duration: float) -> int:
-    """Index of the first gap of `row` that holds `duration` from `ready` on; there always is one."""
+def first_gap(lines: Timelines, row: int, ready: float, duration: float, least: int = 0) -> int:
+    """Index of the first gap of `row` that holds `duration` from `ready` on; there always is one. `least`: none before it does."""
     last: int = lines.last[row]
     if ready >= lines.starts[row, last]:
         return last
@@ -71,6 +71,7 @@ def first_gap(lines: Timelines, row: int, ready: float, duration: float) -> int:
         low += half if ends[low + half - 1] < until else 0
         count -= half
     lines.near[row] = low
+    low = max(low, least)
     while max(starts[low], ready) + duration > ends[low]:
         low += 1
     return low
@@ -123,6 +124,12 @@ def book(lines: Timelines, row: int, ready: float, duration: float, insertion: b
     if duration <= 0.0:
         return ready
     gap = first_gap(lines, row, ready, duration) if insertion else lines.last[row]
+    return book_gap(lines, row, gap, ready, duration)
+
+
+@inlined
+def book_gap(lines: Timelines, row: int, gap: int, ready: float, duration: float) -> float:
+    """As `book` where the gap is known."""
     start: float = max(lines.starts[row, gap], ready)
     _occupy(lines, row, gap, start, start + duration)
     return start
