@@ -131,3 +131,22 @@ def test_work_that_takes_no_time_on_one_device_and_ages_on_another_is_no_fault(l
     problem = lab.make_problem([[0.0, 1e90], [1.0, 1.0]], [], [(0, 1, 1e9, 0.0), (1, 0, 1e9, 0.0)], [10**9] * 2)
     with np.errstate(all="raise"):
         assert lower_bound(problem) == 1.0
+
+
+def test_a_path_that_no_device_holds_is_cut_where_that_costs_least(lab):
+    """Two of six ops fit on a device: two cuts, best at the small outputs, of 1 + 1 s each. Were ops 1 and 2 in a group, the path
+    would be cut before and after them."""
+    edges = [(k, k + 1, 0, (5, 1, 5, 1, 5)[k]) for k in range(5)]
+    parts = {"memory": [4] * 3, "resident": [2] * 6}
+    bound = best_bound(lab.make_problem([[1] * 3] * 6, edges, _mesh(3), **parts))
+    assert bound.kind == "cuts"
+    assert bound.seconds == pytest.approx(6 + 2 * 2)
+    grouped = lab.make_problem([[1] * 4] * 6, edges, _mesh(4), [4] * 4, [2] * 6, colocation=[-1, 0, 0, -1, -1, -1])
+    assert best_bound(grouped).seconds == pytest.approx(6 + 6 + 6 + 2)
+
+
+def test_a_path_is_cut_for_a_slow_device_that_holds_more_where_that_is_cheaper(lab):
+    """The fast device holds two of four ops; the others take 4 s each on the slow one, after a transfer of 3 + 1 s."""
+    edges = [(k, k + 1, 0, 3) for k in range(3)]
+    bound = best_bound(lab.make_problem([[1, 4]] * 4, edges, PAIR, [4, 99], resident=[2] * 4))
+    assert (bound.kind, bound.seconds) == ("cuts", pytest.approx(2 + 4 + 8))

@@ -4,7 +4,7 @@ Each bound holds for every placement and order. `best_bound` returns the largest
 work (no way to share the ops' seconds over the devices is faster: the dual of the fractional assignment), memory (nor is any that
 keeps to the devices' memory with what stays there for the whole step), group (a colocation group is on one device, after what its
 ops wait for and before what waits for them), path (longest way, see `bound_paths`), windows (ops with long heads and tails share
-the devices, see `bound_sharing`).
+the devices, see `bound_sharing`), cuts (a path that no device holds, see `bound_cuts`).
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import numpy as np
 from scipy.optimize import linprog
 from scipy.sparse import coo_array
 
+from stepd.core.bound_cuts import cut_bound
 from stepd.core.bound_paths import backwards, earliest_starts, forwards
 from stepd.core.bound_sharing import sharing, windows
 from stepd.core.prepared import Prepared, prepare
@@ -67,6 +68,7 @@ def best_bound(problem: Problem) -> Bound:
         Bound(float(through.max(initial=0.0)), "path"),
         Bound(windows(before, after, by_tail, levels, shared), "windows"),
         Bound(_groups(prepared, head, tail), "group"),
+        Bound(cut_bound(prepared, seconds), "cuts"),
     ]
     return max((bound for bound in bounds if bound.seconds < np.inf), key=lambda bound: bound.seconds)
 
