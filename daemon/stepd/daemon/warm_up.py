@@ -11,37 +11,42 @@ import time
 from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
+from dataclasses import replace
 
 import numpy as np
 
 from stepd.core.errors import PlannerError
 from stepd.core.placement import registry
 from stepd.core.portfolio import planner as portfolio
-from stepd.core.problem import Device, Link, Problem
+from stepd.core.problem import Device, Link, Problem, SplitChoice
 from stepd.daemon.planner_process import NICEST, give_way
 from stepd.kernels import cache
 
 
 def tiny_problem() -> Problem:
-    """Two chains of two ops on two devices."""
+    """Two chains of two ops on two devices, with all that some kernel is called for: towers, an op that is better split, more bytes
+    that stay than a device holds."""
     pairs = [(0, 1), (2, 3)]
     return Problem(
         name="warm-up",
-        devices=(Device("a", "CPU", 1 << 30), Device("b", "CPU", 1 << 30)),
+        devices=(Device("a", "CPU", 1 << 20), Device("b", "CPU", 1 << 20)),
         links=(Link(0, 1, 1e9, 1e-4), Link(1, 0, 1e9, 1e-4)),
-        op_names=("a", "b", "c", "d"),
+        op_names=("tower_0/a", "tower_0/b", "tower_1/c", "tower_1/d"),
         op_types=("MatMul",) * 4,
-        seconds=np.full((4, 2), 0.01),
-        resident_bytes=np.zeros(4, dtype=np.int64),
+        seconds=np.array([[0.01] * 2, [0.01] * 2, [0.001] * 2, [0.001] * 2]),
+        resident_bytes=np.array([600_000, 0, 600_000, 0], dtype=np.int64),
         temp_bytes=np.zeros(4, dtype=np.int64),
         colocation=np.array([-1, -1, 0, 0], dtype=np.int32),
         edge_src=np.array([src for src, _ in pairs], dtype=np.int32),
         edge_dst=np.array([dst for _, dst in pairs], dtype=np.int32),
         edge_output=np.zeros(2, dtype=np.int32),
         edge_bytes=np.full(2, 1000, dtype=np.int64),
+        split_choices=(SplitChoice(1, "batch", 2, (1000,), (1000,)),),
     )
 
 
+MERGED = {"clusters": 2}
+"""For algorithms that merge larger graphs first: as if four ops were many."""
 SEARCH = "search"  # of the portfolio: the kernels that no algorithm shares
 FIRST = (SEARCH, "etf", "fastt-dpos", "m-sct", "celeritas")
 """What compiles longest and has least in common, begun side by side so that cores do not compile the same kernels."""
@@ -73,7 +78,8 @@ def compile_kernels(name: str) -> Compiled:
         if name == SEARCH:
             portfolio.warm_up()  # under a budget it would leave out what it has no time to compile
         else:
-            registry.plan(name, tiny_problem(), registry.PlanOptions(budget_seconds=1.0, clock=time.monotonic, max_work=100))
+            options = registry.PlanOptions(budget_seconds=1.0, clock=time.monotonic, max_work=100)
+            registry.plan(name, tiny_problem(), options if name == "portfolio" else replace(options, parameters=MERGED))
     except PlannerError as error:
         skipped = str(error)
     return name, time.monotonic() - started, skipped

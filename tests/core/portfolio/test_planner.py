@@ -17,6 +17,7 @@ from stepd.core.placement.registry import PlanOptions
 from stepd.core.portfolio.candidates import allowed_near
 from stepd.core.portfolio.local_search import LocalSearch
 from stepd.core.portfolio.planner import place, search
+from stepd.core.portfolio.structure import Structure
 from stepd.core.prepared import prepare
 from stepd.core.simulator import simulate, simulate_placement
 from stepd.core.validation import validate_strategy
@@ -147,6 +148,18 @@ def test_what_the_first_look_had_no_time_for_runs_before_the_sweeps(lab, monkeyp
     options = PlanOptions(budget_seconds=7.0, clock=lambda: now[0], max_work=1, parameters={"algorithms": names})
     place(fork_join(lab, width=5, length=7, d=3), options)
     assert sorted(ran[: len(names)]) == sorted(names)
+
+
+def test_with_little_time_algorithms_come_before_what_the_structure_suggests(lab, monkeypatch):
+    """On 12k ops labels and clusters took the last third of a second, and most algorithms never ran."""
+    begun, plan, ideas = [], registry.plan, Structure.ideas
+    monkeypatch.setattr(registry, "plan", lambda name, *rest: (begun.append(name), plan(name, *rest))[1])
+    monkeypatch.setattr(Structure, "ideas", lambda structure: (begun.append("structure"), ideas(structure))[1])
+    for seconds, order in ((1.0, ["heft", "structure"]), (10.0, ["structure", "heft"])):
+        begun.clear()
+        options = PlanOptions(budget_seconds=seconds, max_work=1, parameters={"algorithms": ("heft",)})
+        place(fork_join(lab, width=5, length=7, d=3), options)
+        assert begun[:2] == order
 
 
 def test_no_round_begins_that_would_last_beyond_the_budget(lab, monkeypatch):

@@ -15,23 +15,33 @@ def names_of(runs):
 
 def test_slow_algorithms_come_before_variants_of_the_fast_ones():
     """Where memory is tight there are hundreds of variants, and the budget may end among them."""
-    runs = full_sweep(registry.names(), PLAIN, n_ops=700, tight=True)
+    first = first_look(registry.names(), PLAIN, n_ops=7000)
+    runs = full_sweep(registry.names(), PLAIN, n_ops=700, tight=True, done=first)
     slow = [k for k, (name, _) in enumerate(runs) if registry.find(name).effort == "slow"]
     variants = [k for k, (_, options) in enumerate(runs) if options.memory_factor != 1.0 or not options.link_aware]
-    assert {"m-sct", "linear-clustering", "fastt-os-dpos"} <= set(names_of(runs))
+    assert {"m-sct", "fastt-os-dpos"} <= set(names_of(runs))
     assert max(slow) < min(variants)
 
 
 def test_every_parameter_set_of_what_is_fast_runs_once_before_the_variants():
-    plain = [
-        run
-        for run in full_sweep(registry.names(), PLAIN, n_ops=700, tight=True)
-        if run[1].memory_factor == 1.0 and run[1].link_aware
-    ]
+    first = first_look(registry.names(), PLAIN, n_ops=700)
+    rest = full_sweep(registry.names(), PLAIN, n_ops=700, tight=True, done=first)
+    plain = [*first, *(run for run in rest if run[1].memory_factor == 1.0 and run[1].link_aware)]
     for name in registry.names():
-        if registry.find(name).effort == "fast" and name != "single":
-            count = names_of(first_look(registry.names(), PLAIN)).count(name) + names_of(plain).count(name)
-            assert count == len(registry.swept(name, PLAIN)), name
+        if (registry.find(name).effort == "fast" and name != "single") or name == "m-sct":
+            assert names_of(plain).count(name) == len(registry.swept(name, PLAIN)), name
+
+
+def test_a_slow_algorithm_is_among_the_first_where_it_takes_little_of_the_budget():
+    """A second on a graph of 192 ops ended 3 % above m-SCT, which takes 11 ms there and was not reached."""
+
+    def first(n_ops, seconds):
+        return names_of(first_look(registry.names(), PlanOptions(budget_seconds=seconds), n_ops))
+
+    assert "m-sct" in first(192, 1.0)
+    assert "m-sct" not in first(1000, 1.0)
+    assert "m-sct" in first(1000, 10.0)
+    assert "fastt-os-dpos" not in first(10, 60.0)
 
 
 def test_slow_algorithms_run_on_larger_problems_where_the_budget_is_long():
@@ -42,15 +52,15 @@ def test_slow_algorithms_run_on_larger_problems_where_the_budget_is_long():
     assert "m-sct" in slow(1500, 1.0)
     assert "m-sct" not in slow(5000, 10.0)
     assert "m-sct" in slow(5000, 60.0)
-    assert slow(10_000, 1.0) == {"linear-clustering"}
-    assert slow(36_000, 10.0) == set()
+    assert slow(10_000, 1.0) == slow(36_000, 10.0) == set()
 
 
 def test_the_other_parameters_of_what_did_best_come_first_and_only_once():
     found = {"etf": 1.0, "fastt-dpos": 1.1, "heft": 1.3}
+    first = first_look(registry.names(), PLAIN, n_ops=700)
     best = best_sweeps(registry.names(), PLAIN, found)
     assert list(dict.fromkeys(names_of(best))) == ["etf", "fastt-dpos"]
-    rest = full_sweep(registry.names(), PLAIN, n_ops=700, tight=False, done=best)
+    rest = full_sweep(registry.names(), PLAIN, n_ops=700, tight=False, done=[*first, *best])
     plain = [run for run in [*best, *rest] if run[1].memory_factor == 1.0 and run[1].link_aware]
     for name in ("etf", "fastt-dpos", "heft"):
         assert names_of(plain).count(name) == len(registry.swept(name, PLAIN)) - 1

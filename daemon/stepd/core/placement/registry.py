@@ -94,7 +94,6 @@ _register(
         "linear-clustering",
         "LC (paths share a device), guided load balancing",
         sweep=({}, {"order": "placed-rank"}),
-        effort="slow",
     ),
     Algorithm("dsc", "dominant sequence clustering, guided load balancing", sweep=({}, {"order": "placed-rank"})),
     Algorithm(

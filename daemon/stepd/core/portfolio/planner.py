@@ -12,7 +12,6 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import lru_cache
-from itertools import zip_longest
 from typing import Any
 
 import numpy as np
@@ -25,13 +24,13 @@ from stepd.core.placement.registry import PlanOptions, stopped_clock
 from stepd.core.portfolio import candidates, coarse_start
 from stepd.core.portfolio.answers import Answers, Ask
 from stepd.core.portfolio.compiling import Compiling, Kernels, seconds_for_simulator, tiny_problem
+from stepd.core.portfolio.ends import ends_of
 from stepd.core.portfolio.fewer_devices import asked, parts
-from stepd.core.portfolio.finer_labels import alike, by_role
-from stepd.core.portfolio.labels import Labelling, labellings
 from stepd.core.portfolio.local_search import LocalSearch
 from stepd.core.portfolio.pool import Candidate, Entry, Pool
 from stepd.core.portfolio.runs import best_sweeps, first_look, full_sweep
 from stepd.core.portfolio.start_order import in_start_order, natural_priority
+from stepd.core.portfolio.structure import Structure
 from stepd.core.portfolio.units import make_units
 from stepd.core.prepared import prepare
 from stepd.core.problem import Index, Problem
@@ -40,6 +39,8 @@ from stepd.core.simulator import Simulation, simulate_placement, simulate_slowly
 from stepd.core.strategy import Strategy
 
 ROUNDS_WITHOUT_CLOCK = 6
+ROUND_SECONDS_AN_OP, MOST_OF_IT = 2.5e-5, 0.3
+"""What the first round of the search is taken to last, and which share of the budget at most."""
 BATCH = 4
 """Algorithms that run at the same time."""
 
@@ -75,7 +76,7 @@ def warm_up() -> None:
     tiny_search = _Search(tiny, PlanOptions(max_work=1, parameters={"algorithms": ()}))
     for _ in tiny_search.run(()):
         pass
-    tiny_search.local_search(labellings(tiny)).round(0.0)
+    tiny_search.local_search(tiny_search.structure).round(0.0)
 
 
 class _Search:
@@ -87,9 +88,11 @@ class _Search:
         self.began = options.clock()
         self.prepared = prepare(problem)
         self.bound: Bound = quick_bound(problem)
+        self.structure = Structure(problem)
         self.answers = Answers(problem)  # what has its ops split stays there; the pool and the search know whole ops only
         self.rounds = 0
-        self.round_share = 0.0  # of the budget, that the last round took
+        first_round = ROUND_SECONDS_AN_OP * problem.n_ops / options.budget_seconds
+        self.round_share = min(MOST_OF_IT, first_round)  # of the budget, that the last round took, or the first one will
         self.yielded = float(np.inf)
         self.compiling = Compiling(options.budget_seconds)
         self.most = options.max_work or (ROUNDS_WITHOUT_CLOCK if options.clock is stopped_clock else 1 << 30)
@@ -110,26 +113,31 @@ class _Search:
         pool.try_all(self.first)
         pool.try_all(pool.from_groups(*item) for item in candidates.user_placement(self.problem, self.prepared))
         yield from self._better()
-        labels = labellings(self.problem)
-        yield from self._structure(labels)
-        cut = by_role(self.problem, labels)
-        yield from self._clusters([*cut, *labels])
         names = tuple(self.options.parameter("algorithms", registry.names()))
         plain = replace(self.options, report=None, run_all=map, parameters={})
+        first = first_look(names, plain, self.problem.n_ops)
+        ends = ends_of(self.options.budget_seconds)
+        self.left = self.answers.asked(first)
+        if ends.algorithms_first:
+            yield from self._algorithms(self.left, until=ends.first)
+        yield from self._structure(ends.structure)
+        yield from self._clusters(ends.clusters)
         some = parts(self.problem, self.answers.failed)
-        first = first_look(names, plain)
-        asks = [*self.answers.asked(first), *asked(some, first[:BATCH])]
-        yield from self._algorithms(asks, until=0.5)
+        yield from self._algorithms([*self.left, *asked(some, first[:BATCH])], until=ends.first)
         best = best_sweeps(names, plain, self.answers.shortest)
-        yield from self._algorithms([*self.left, *self.answers.asked(best)], until=0.6)
+        sweeps = self.answers.asked(best)
+        asks = [*sweeps, *self.left] if ends.algorithms_first else [*self.left, *sweeps]
+        yield from self._algorithms(asks, until=ends.sweeps)
         left = self.left
-        yield from self._algorithms(asked(some, first[BATCH:]), until=0.6)
+        yield from self._algorithms(asked(some, first[BATCH:]), until=ends.sweeps)
         left += self.left
-        local = self.local_search(labels, [*cut, *alike(self.problem, labels)])
+        if self.pool.entries and not self._going_on():
+            return
+        local = self.local_search(self.structure)
         yield from self._round(local)
         for part in some:
             left += part.asked(best_sweeps(names, plain, part.answers.shortest, self.yielded))
-        sweep = self.answers.asked(full_sweep(names, plain, self.problem.n_ops, pool.track, done=best))
+        sweep = self.answers.asked(full_sweep(names, plain, self.problem.n_ops, pool.track, done=[*first, *best]))
         yield from self._algorithms([*left, *sweep], until=0.6, local=local)
         while self._going_on():
             yield from self._round(local)
@@ -186,22 +194,23 @@ class _Search:
             simulate_placement(self.problem, self.first[0].placement, natural)
         self.compiling.unit = clock() - began
 
-    def _structure(self, labels: list[Labelling]) -> Iterator[Strategy]:
-        """What an expert would try, in turn over the labellings, so that each gets its best ideas tried in time."""
-        ideas = [list(candidates.expert_placements(self.prepared, labelling)) for labelling in labels]
-        for turn in zip_longest(*ideas):
-            if self.used() > 0.2:
-                return
-            self.pool.try_all(self.pool.from_groups(*item) for item in turn if item is not None)
-            yield from self._better()
-
-    def _clusters(self, labels: list[Labelling]) -> Iterator[Strategy]:
-        """A few large clusters, annealed."""
-        if not self.compiling.affords(Kernels.SEARCH, self.used()):
+    def _structure(self, until: float) -> Iterator[Strategy]:
+        """What an expert would try."""
+        if self.used() > until:
             return
-        chains = list(coarse_start.starts(self.pool, labels, self.options.budget_seconds))
+        for ideas in self.structure.ideas():
+            self.pool.try_all(self.pool.from_groups(*idea) for idea in ideas)
+            yield from self._better()
+            if self.used() > until:
+                return
+
+    def _clusters(self, until: float) -> Iterator[Strategy]:
+        """A few large clusters, annealed."""
+        if self.used() > until or not self.compiling.affords(Kernels.SEARCH, self.used()):
+            return
+        chains = list(coarse_start.starts(self.pool, [*self.structure.roles, *self.structure.labels], self.options.budget_seconds))
         for k in range(0, len(chains), BATCH):
-            if self.used() > 0.25:
+            if self.used() > until:
                 return
             for entry in self.options.run_all(self._annealed, chains[k : k + BATCH]):
                 self.pool.add(entry)
@@ -256,10 +265,10 @@ class _Search:
         best = self.pool.best.point
         return best.overflow == 0.0 and best.seconds <= self.bound.seconds * (1 + 1e-9)
 
-    def local_search(self, labels: list[Labelling], more: Sequence[Labelling] = ()) -> LocalSearch:
-        """The local search on what has been found. more: labellings that are moved as they are, not cut into stretches, too."""
-        free = self.options.order is None
-        return LocalSearch(self.pool, make_units(self.prepared, labels, more), self.options.seed, self.options.run_all, free)
+    def local_search(self, structure: Structure) -> LocalSearch:
+        """The local search on what has been found."""
+        units = make_units(self.prepared, structure.labels, structure.finer)
+        return LocalSearch(self.pool, units, self.options.seed, self.options.run_all, free_order=self.options.order is None)
 
     def _better(self) -> Iterator[Strategy]:
         if self.pool.cost < self.yielded:

@@ -21,8 +21,8 @@ LEADING = ("heft", "fastt-dpos", "metis", "data-parallel", "etf", "getf", "celer
 SLOW_OPS, SLOW_OPS_A_SECOND = 1500, 150
 """Slow algorithms run on problems of so many ops, and of so many for each second of the budget; on larger ones the time is better
 spent on the search."""
-NEARLY_FAST = {"linear-clustering": 15_000}
-"""Ops up to which these take a quarter of a second at most."""
+QUICK = {"m-sct": 200}
+"""Slow algorithms that are among the first on so many ops for each second of the budget: there they take some hundredths of it."""
 SLOW_SHARE = 0.05
 """Of the budget, for one run of a slow algorithm."""
 CLOSE = 1.15
@@ -31,34 +31,36 @@ TIGHTER = (0.85, 0.7)
 """Shares of the memory that algorithms may fill where memory is tight: their own accounting is simpler than the simulator's."""
 
 
-def first_look(names: Sequence[str], plain: PlanOptions) -> list[Run]:
-    """Every fast algorithm of `names` with the first parameters of its sweep."""
-    return [(name, registry.swept(name, plain)[0]) for name in _fast(names)]
+def first_look(names: Sequence[str], plain: PlanOptions, n_ops: int) -> list[Run]:
+    """Every algorithm of `names` that is fast on so many ops, with the first parameters of its sweep."""
+    quick = [name for name in names if n_ops <= QUICK.get(name, 0) * plain.budget_seconds]
+    return [(name, registry.swept(name, plain)[0]) for name in [*_fast(names), *quick]]
 
 
 def best_sweeps(names: Sequence[str], plain: PlanOptions, shortest: Mapping[str, float], known: float = np.inf) -> list[Run]:
-    """The other parameters of the fast algorithms whose first answers were nearly the best, the best first.
+    """The other parameters of the algorithms whose first answers were nearly the best, the best first.
 
     So that the portfolio is no worse than any of these, however little of the budget is left for search. shortest: seconds of the
     algorithms' first answers; known: of what there is besides.
     """
     most = CLOSE * min([known, *shortest.values()])
-    good = sorted((name for name in _fast(names) if shortest.get(name, np.inf) < most), key=lambda name: shortest[name])
+    good = sorted((name for name in names if shortest.get(name, np.inf) < most), key=lambda name: shortest[name])
     return [(name, options) for name in good for options in registry.swept(name, plain)[1:]]
 
 
 def full_sweep(names: Sequence[str], plain: PlanOptions, n_ops: int, tight: bool, done: Sequence[Run] = ()) -> list[Run]:
-    """What `first_look` leaves out, and `done` does not hold."""
+    """Everything that `done` does not hold."""
     fast = _fast(names)
-    runs = [run for name in fast for options in registry.swept(name, plain)[1:] if (run := (name, options)) not in done]
+    runs = [(name, options) for name in fast for options in registry.swept(name, plain)]
     most = max(SLOW_OPS, int(SLOW_OPS_A_SECOND * plain.budget_seconds))
     short = replace(plain, budget_seconds=plain.budget_seconds * SLOW_SHARE)
-    slow = [name for name in names if registry.find(name).effort == "slow" and n_ops <= max(most, NEARLY_FAST.get(name, 0))]
-    runs += [(name, options) for name in slow for options in registry.swept(name, short)]
+    slow = [name for name in names if registry.find(name).effort == "slow" and n_ops <= most]
+    begun = {name for name, _ in done}  # a slow one that was not too slow gets no other budget
+    runs += [(name, options) for name in slow for options in registry.swept(name, plain if name in begun else short)]
     variants = [replace(plain, memory_factor=factor) for factor in TIGHTER] if tight else []
     variants.append(replace(plain, link_aware=False))
     runs += [(name, options) for variant in variants for name in fast for options in registry.swept(name, variant)]
-    return runs
+    return [run for run in runs if run not in done]
 
 
 def _fast(names: Sequence[str]) -> list[str]:
