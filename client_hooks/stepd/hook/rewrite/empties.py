@@ -15,7 +15,7 @@ from stepd.hook.rewrite.slots import Way
 
 def can_be_padded(way: Way) -> bool:
     """Whether a row more in all that a way cuts is a row more in what it gives."""
-    return all(slot.kind in ("whole", "cut") and slot.scale == 1 for slot in way.inputs)
+    return all(slot.kind in ("whole", "cut", "sizes") and slot.scale == 1 for slot in way.inputs)
 
 
 def guarded(part: Any, way: Way, taken: Sequence[int], given: Sequence[int], into: list[Any]) -> str:
@@ -29,6 +29,10 @@ def guarded(part: Any, way: Way, taken: Sequence[int], given: Sequence[int], int
             pad = Maker(f"{part.name}-{index}", part.device, into)
             part.input[index], found = pad.at_least_one_row(part.input[index], types[index], taken[index], slot.axis)
             rows = rows or found
+        elif slot.kind == "sizes":
+            pad = Maker(f"{part.name}-{index}", part.device, into)
+            least = [part.input[index], pad.number("least", 1, types[index])]
+            part.input[index] = pad.node("sizes", "Maximum", least, {"T": types[index]})
     made = []
     outputs = graphview.output_types(part)
     for index, (slot, dtype) in enumerate(zip(way.outputs, outputs, strict=True)):

@@ -180,7 +180,7 @@ class Facts:
 
 def _safe(op: str, way: Way) -> bool:
     """Whether no part can have an effect, or be empty where its op type cannot bear that."""
-    if graphview.is_stateful(op) or (op in table.NEVER_EMPTY and not way.units):
+    if graphview.is_stateful(op):
         return False
     return way.units > 0 or op not in table.PADDED_WHEN_EMPTY or can_be_padded(way)
 

@@ -113,18 +113,15 @@ HEAVY = frozenset({
 })  # fmt: skip
 """Op types whose work is worth cutting their inputs for."""
 
-NEVER_EMPTY = frozenset({"MirrorPad", "MirrorPadGrad", "AvgPool3DGrad"})
-"""Op types that refuse a part of nothing, or get it wrong (memory that nobody has set, as of TensorFlow 2.21): not split where
-the size of an axis is known at run time only."""
-
 PADDED_WHEN_EMPTY = frozenset({
     "Conv2D", "Conv3D", "DepthwiseConv2dNative", "MaxPool", "MaxPoolGrad", "AvgPool3D", "MaxPool3D", "MaxPool3DGrad",
-    "MaxPool3DGradGrad", "DepthwiseConv2dNativeBackpropFilter", "Conv3DBackpropFilterV2",
+    "MaxPool3DGradGrad", "DepthwiseConv2dNativeBackpropFilter", "Conv3DBackpropFilterV2", "MirrorPad", "MirrorPadGrad",
+    "AvgPool3DGrad",
     *cells.NAMES,
 })  # fmt: skip
 """Op types that refuse an empty batch, give a wrong shape for it (oneDNN's kernels do), leave memory that nobody has set, or end
 the process (oneDNN's MaxPoolGrad behind a MaxPool of nothing): such a part gets a row of zeros, which is dropped again, or adds
-nothing to a sum. Not split on an axis of unknown size where an input holds that size as a number."""
+nothing to a sum."""
 
 PULLED = frozenset(
     name
