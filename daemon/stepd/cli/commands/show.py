@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os.path
 import re
 from collections import Counter
 
@@ -65,8 +66,8 @@ def _show_session(out: Console, session: operator_pb2.Session, detail: operator_
     ]
     out.print(table(("DEVICE", "OPS", "BUSY (PREDICTED)", "PEAK (PREDICTED)", "MEMORY"), rows))
     if strategy.splits:
-        cut = [(s.op, s.axis, str(s.parts), _added_up(s)) for s in strategy.splits[:SHOWN]]
-        out.print(table(("SPLIT", "AXIS", "PARTS", "ADDED UP"), cut))
+        cut = [(s.op, s.axis, str(s.parts), _parts_on(s), _added_up(s)) for s in strategy.splits[:SHOWN]]
+        out.print(table(("SPLIT", "AXIS", "PARTS", "ON", "ADDED UP"), cut))
         shapes = Counter(shape for s in strategy.splits if (shape := _added_up(s)))
         if shapes:
             out.print(f"sums over devices: {', '.join(f'{n} {shape}' for shape, n in shapes.items())}; the others at once")
@@ -77,6 +78,15 @@ def _show_session(out: Console, session: operator_pb2.Session, detail: operator_
     _show_pinned(out, detail)
     for note in detail.notes:
         out.print(f"note: {note}")
+
+
+def _parts_on(split: strategy_pb2.Split) -> str:
+    """Each part's device, by what tells it from the others', and its share where they are unequal."""
+    shared = os.path.commonprefix(list(dict.fromkeys(split.device))).rpartition("/")[0]
+    names = [name.removeprefix(shared).lstrip("/") for name in split.device] or ["the op's device"]
+    if len(set(split.weight)) < 2 or len(split.weight) != len(names):
+        return ", ".join(names)
+    return ", ".join(f"{name} ({weight / sum(split.weight):.0%})" for name, weight in zip(names, split.weight, strict=True))
 
 
 def _added_up(split: strategy_pb2.Split) -> str:
