@@ -38,6 +38,17 @@ def test_what_computes_the_same_is_found_through_what_only_hands_on() -> None:
     assert found.count(["one", "turned", "sub", "sub"]) == 3
 
 
+def test_constants_of_one_value_are_one_and_move_with_who_reads_them() -> None:
+    with tf.Graph().as_default() as graph:
+        x = tf.placeholder(tf.float32, [4], name="x")
+        for name, factor in (("one", 3.0), ("two", 3.0), ("other", 4.0)):
+            tf.multiply(x, tf.constant(factor, name=f"{name}_factor"), name=name)
+        tf.sin(tf.constant(3.0, name="read_by_no_twin"))
+        found = twins.of(view_of(graph))
+    assert [set(names) for names in found.sets] == [{"one", "two", "one_factor", "two_factor"}]
+    assert found.one == {"two": "one"}
+
+
 def test_twins_move_together_with_the_sum_that_they_are_terms_of() -> None:
     with tf.Graph().as_default() as graph:
         x, y = tf.placeholder(tf.float32, [4], name="x"), tf.placeholder(tf.float32, [4], name="y")

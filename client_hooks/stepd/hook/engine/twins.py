@@ -1,7 +1,8 @@
 """Ops that compute the same of the same, of which Grappler makes one where they share a device. Pure.
 
 The value is the same either way. But a value that is made once has all the readers of both, and on how many read it depends what
-else is joined and with which term a sum begins (see `sums`). So twins move together. It must not know what else does.
+else is joined and with which term a sum begins (see `sums`). So twins move together, and with them constants of one value that they
+are given: Grappler makes one of those, too, but only of what lies on one device. It must not know what else moves.
 """
 
 from __future__ import annotations
@@ -45,8 +46,12 @@ def of(view: GraphView) -> Twins:
     """The twins of a graph, looked for once."""
     found = _found.get(view)
     if found is None:
-        sure = _alike(view, strict=True)
-        sets = _sets({name: first for name, first in _alike(view, strict=False).items() if view.nodes[name].op != "Identity"})
+        constants = _equal_constants(view)
+        sure = _alike(view, constants, strict=True)
+        alike = _alike(view, constants, strict=False)
+        sets = _sets({name: first for name, first in alike.items() if view.nodes[name].op != "Identity"})
+        for names in sets.values():
+            names += _apart(view, names, constants)
         members = frozenset(name for names in sets.values() for name in names)
         found = _found[view] = Twins(sure, _sets(sure), tuple(map(tuple, sets.values())), members)
     return found
@@ -59,7 +64,24 @@ def _sets(first: Mapping[str, str]) -> dict[str, list[str]]:
     return sets
 
 
-def _alike(view: GraphView, strict: bool) -> dict[str, str]:
+def _equal_constants(view: GraphView) -> dict[str, str]:
+    """Constant -> the first in the graph of its value and type."""
+    first: dict[Any, str] = {}
+    return {
+        node.name: first.setdefault((node.requested, node.proto.attr["value"].SerializeToString()), node.name)
+        for node in view.nodes.values()
+        if node.op == "Const" and not node.inputs
+    }
+
+
+def _apart(view: GraphView, names: Iterable[str], constants: Mapping[str, str]) -> list[str]:
+    """The constants of which twins read one each, where they could read the same."""
+    read = dict.fromkeys(source for name in names for source, k in view.nodes[name].inputs if k >= 0 and source in constants)
+    firsts = [constants[name] for name in read]
+    return [name for name in read if firsts.count(constants[name]) > 1]
+
+
+def _alike(view: GraphView, constants: Mapping[str, str], strict: bool) -> dict[str, str]:
     """Op -> the first in the graph that computes the same. Not `strict`: identities hand on what they are given, what an op waits
     for and who it is with make no difference."""
     first: dict[str, str] = {}
@@ -67,7 +89,8 @@ def _alike(view: GraphView, strict: bool) -> dict[str, str]:
     for node in view.nodes.values():
         if not _computes(node):
             continue
-        inputs = [(first.get(source, source), index) for source, index in node.inputs if strict or index >= 0]
+        given = [(constants.get(source, source), index) for source, index in node.inputs if strict or index >= 0]
+        inputs = [(first.get(source, source), index) for source, index in given]
         if node.op == "Identity" and not strict:
             first[node.name] = inputs[0][0]
             continue

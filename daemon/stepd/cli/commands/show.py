@@ -82,7 +82,8 @@ def _show_session(out: Console, session: operator_pb2.Session, detail: operator_
 
 def _parts_on(split: strategy_pb2.Split) -> str:
     """Each part's device, by what tells it from the others', and its share where they are unequal."""
-    shared = os.path.commonprefix(list(dict.fromkeys(split.device))).rpartition("/")[0]
+    apart = set(split.device)
+    shared = os.path.commonpath(apart) if len(apart) > 1 else os.path.dirname(next(iter(apart), ""))  # noqa: PTH120 - no file
     names = [name.removeprefix(shared).lstrip("/") for name in split.device] or ["the op's device"]
     if len(set(split.weight)) < 2 or len(split.weight) != len(names):
         return ", ".join(names)
