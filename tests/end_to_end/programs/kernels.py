@@ -5,7 +5,7 @@ import tensorflow.compat.v1 as tf
 
 
 def leaf(name, *shape, frozen=False):
-    seed = sum(map(ord, tf.get_variable_scope().name + name))  # no two constants are equal
+    seed = sum(map(ord, tf.get_variable_scope().name + name))
     values = np.random.RandomState(seed).randn(*shape).astype(np.float32) * 0.2
     return tf.constant(values) if frozen else tf.get_variable(name, initializer=values)
 
@@ -35,10 +35,11 @@ ACTIVATIONS = {
 }
 
 
-def net(x, frozen=False):
+def net(x, frozen=False, alike=False):
+    """`alike`: all layers have the same weights."""
     outputs = []
     for name, activation in ACTIVATIONS.items():
-        with tf.variable_scope(name):
+        with tf.name_scope(name) if alike else tf.variable_scope(name):
             # Joining convolutions, constants and some of these, TensorFlow 2.21 fails half-way, and what is done by then hangs on the rest.
             hidden = (tf.nn.relu if frozen else activation)(layer(x, "images", 8, frozen))
             hidden = tf.nn.max_pool2d(normalized(hidden, "norm", [1, 2], frozen), 3, 2, "SAME")  # its windows overlap
@@ -69,8 +70,17 @@ def program_trained(record):
 
 def program_frozen(record):
     """A graph whose weights are constants."""
+    evaluated(record)
+
+
+def program_alike(record):
+    """The same constants again and again, of which TensorFlow makes one, and of what is computed with them."""
+    evaluated(record, alike=True)
+
+
+def evaluated(record, alike=False):
     x = tf.placeholder(tf.float32, [4, 10, 10, 5], name="x")
-    outputs = net(x, frozen=True)
+    outputs = net(x, frozen=True, alike=alike)
     instance = tf.nn.leaky_relu(normalized(tf.nn.relu(layer(x, "last", 8, True)), "instance", [1, 2], True))
     draw = np.random.RandomState(0)
     with tf.Session() as sess:
