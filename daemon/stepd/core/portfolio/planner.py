@@ -116,7 +116,7 @@ class _Search:
         names = tuple(self.options.parameter("algorithms", registry.names()))
         plain = replace(self.options, report=None, run_all=map, parameters={})
         first = first_look(names, plain, self.problem.n_ops)
-        ends = ends_of(self.options.budget_seconds)
+        ends = ends_of(self.options.budget_seconds, self.problem.n_ops)
         self.left = self.answers.asked(first)
         if ends.algorithms_first:
             yield from self._algorithms(self.left, until=ends.first)
