@@ -42,7 +42,7 @@ class Runs:
             asks, options, metadata = engine.told.asks(options, metadata)
         if asks is None:
             kind.may_be_asked = True
-            if (notes := kind.notes) is not None and notes.open and self._is_plain(kind, notes) and engine.gate.slip_in(kind):
+            if (notes := self.notes_of(kind)) is not None and engine.gate.slip_in(kind):
                 return self._noted(kind, notes, options, feeds, fetches, targets)
             traced = engine.told.wants(kind, b"" if options is None else capi.buffer_bytes(options))
         else:
@@ -57,17 +57,21 @@ class Runs:
             if traced is not None:
                 traced.free()
 
-    def _is_plain(self, kind: Kind, notes: Notes) -> bool:
-        """Is there nothing new about a run of `kind`: no other strategy, no switch or trace to make, nothing to learn?"""
-        engine, strategy = self._engine, self._engine.strategy_id
-        return (
-            kind.ran_on == strategy
+    def notes_of(self, kind: Kind) -> Notes | None:
+        """Where a run of `kind` may be noted; None where anything is new about it: another strategy, a switch or a trace to make,
+        something to learn."""
+        engine, strategy, notes = self._engine, self._engine.strategy_id, kind.notes
+        plain = (
+            notes is not None
+            and notes.open
+            and kind.ran_on == strategy
             and kind.epoch == engine.routing.epoch
             and (kind.sums_shown or strategy != "")
             and engine.told.awaited is None
             and engine.chaos is None
             and len(notes.ended) < MOST_NOTES
         )
+        return notes if plain else None
 
     def _noted(self, kind: Kind, notes: Notes, options: Any, feeds: Any, fetches: Any, targets: Any) -> Any:
         """A plain run of `kind`, which the gate has let in."""

@@ -25,9 +25,10 @@ if TYPE_CHECKING:
 class _Callable:
     kind: Kind
     options: config_pb2.CallableOptions
-    types: tuple[Any, ...] | None  # of what it is fed; None: it is more than a plain run
+    types: tuple[Any, ...] | None  # of what it is fed; None: it is more than a plain run, or asks for something itself
     raw: Any
     handles: dict[int, Any] = field(default_factory=dict)  # by epoch; -1: on the user's own nodes
+    own: bytes = b""  # its RunOptions
 
 
 class Callables:
@@ -44,7 +45,7 @@ class Callables:
             raw = self._engine.raw
             handle = capi.make_callable(raw, options)
         number = next(self._numbers)
-        self._by_handle[number] = _Callable(*self._kind(proto), raw, {-1: handle})
+        self._by_handle[number] = _Callable(*self._kind(proto), raw, {-1: handle}, proto.run_options.SerializeToString())
         return number
 
     def _kind(self, proto: config_pb2.CallableOptions) -> tuple[Kind, config_pb2.CallableOptions, tuple[Any, ...] | None]:
@@ -60,7 +61,8 @@ class Callables:
         feeds, fetches = ([graph.get_tensor_by_name(name) for name in part] for part in (proto.feed, proto.fetch))
         targets = tuple(graph.get_operation_by_name(name)._c_op for name in proto.target)
         key = (tuple(t._as_tf_output() for t in fetches), targets, tuple(t._as_tf_output() for t in feeds))
-        return kinds.get(key), proto, tuple(t.dtype.as_numpy_dtype for t in feeds)
+        asks = self._engine.told.asks_for_something(proto.run_options)
+        return kinds.get(key), proto, None if asks else tuple(t.dtype.as_numpy_dtype for t in feeds)
 
     def run(self, handle: Any, values: Any, metadata: Any) -> Any:
         """In place of TF_SessionRunCallable."""
@@ -80,13 +82,13 @@ class Callables:
     def _asked(self, known: _Callable, values: Any) -> Traced | None:
         """What to ask of this run, which is made as a plain one then: of a callable a master tells nothing, and a direct session
         only what it was made for."""
-        engine, types, asks = self._engine, known.types, known.options.run_options
-        if types is None or engine.told.asks_for_something(asks) or not engine.draws_together():
+        engine, types, kind = self._engine, known.types, known.kind
+        if types is None or engine.runs.notes_of(kind) is not None or not engine.draws_together():
             return None
-        known.kind.may_be_asked = True
+        kind.may_be_asked = True
         if len(values) != len(types) or not all(_is(value, type_) for value, type_ in zip(values, types, strict=True)):
             return None
-        return engine.told.wants(known.kind, asks.SerializeToString())
+        return engine.told.wants(kind, known.own)
 
     def call(self, known: _Callable, values: Any, metadata: Any, route: Route | None) -> Any:
         raw = self._engine.raw
