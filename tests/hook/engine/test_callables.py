@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from typing import Any
 
 import numpy as np
@@ -10,6 +11,7 @@ import pytest
 tf = pytest.importorskip("tensorflow.compat.v1")
 from tensorflow.core.protobuf import config_pb2  # noqa: E402
 
+from stepd.hook.engine import capi  # noqa: E402
 from stepd.hook.model import LiveStrategy, Way  # noqa: E402
 
 
@@ -80,6 +82,35 @@ def test_a_switch_is_done_when_only_callables_run(hooked: Any, reply: Any, two_d
             reply.pause()
         outcome = reply.wait()
         assert outcome.ok and outcome.honoured == 2 and not outcome.not_honoured
+
+
+def test_the_step_after_a_switch_builds_nothing(
+    hooked: Any, replies: Any, two_devices: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What the callable needs there, and on the way back, is at hand when the program calls."""
+    listener, made = hooked(), []
+    options = step()
+    with tf.Session(config=two_devices) as session:
+        session.run(tf.global_variables_initializer())
+        call = session._make_callable_from_options(options)
+        for _ in range(3):
+            call(np.ones((2, 2), "f"))
+        engine = listener.engines[0]
+        make = capi.make_callable
+        monkeypatch.setattr(capi, "make_callable", lambda *given: made.append(threading.current_thread()) or make(*given))
+        device = engine.devices()[1].name
+        for strategy in (LiveStrategy("s", {"y": device, "MatMul": device}), None, LiveStrategy("t", {"y": device})):
+            reply = replies()
+            if strategy is None:
+                engine.request_rollback("of this test", reply)
+            else:
+                engine.request_switch(strategy, Way.IN_SESSION, reply)
+            while not reply.came():
+                call(np.ones((2, 2), "f"))
+                reply.pause()
+            assert reply.wait().ok
+            assert engine.strategy_id == (strategy.id if strategy else "")
+    assert len(made) == 2 and threading.main_thread() not in made
 
 
 def test_a_callable_that_is_called_wrongly_says_so(hooked: Any) -> None:

@@ -77,7 +77,7 @@ class Routing:
         made = Switcher(mirror, devices, bool(engine.target), ahead, engine.settings.copies)
         native = "it is for CPU devices" if any(d.type != "CPU" for d in devices.all) else engine.native
         made.ordering = Ordering(engine.settings.order, pools(devices, self._threads() if direct else 0), native)
-        made.other_kinds = engine.callables.kinds
+        made.other_kinds, made.build_callables = engine.callables.kinds, engine.callables.build_ahead
         made.known = engine.known
         return made
 

@@ -21,14 +21,21 @@ if TYPE_CHECKING:
     from stepd.hook.engine.session_engine import SessionEngine
 
 
+# So many of a callable's are kept: what is in force, what was, and what is being prepared.
+_MOST_KEPT = 3
+
+
 @dataclass
 class _Callable:
     kind: Kind
     options: config_pb2.CallableOptions
     types: tuple[Any, ...] | None  # of what it is fed; None: it is more than a plain run, or asks for something itself
+    asks: bytes  # its RunOptions
     raw: Any
-    handles: dict[int, Any] = field(default_factory=dict)  # by epoch; -1: on the user's own nodes
-    own: bytes = b""  # its RunOptions
+    own: Any  # the handle on the user's own nodes; None: of a session that is over
+    made: dict[bytes, Any] = field(default_factory=dict)  # handles elsewhere, by their options; what was used last comes last
+    now: tuple[int, Any] = (-1, None)  # (epoch, handle) of the last run
+    has_run: bool = False
 
 
 class Callables:
@@ -45,7 +52,7 @@ class Callables:
             raw = self._engine.raw
             handle = capi.make_callable(raw, options)
         number = next(self._numbers)
-        self._by_handle[number] = _Callable(*self._kind(proto), raw, {-1: handle}, proto.run_options.SerializeToString())
+        self._by_handle[number] = _Callable(*self._kind(proto), proto.run_options.SerializeToString(), raw, handle)
         return number
 
     def _kind(self, proto: config_pb2.CallableOptions) -> tuple[Kind, config_pb2.CallableOptions, tuple[Any, ...] | None]:
@@ -67,6 +74,7 @@ class Callables:
     def run(self, handle: Any, values: Any, metadata: Any) -> Any:
         """In place of TF_SessionRunCallable."""
         known = self._by_handle[handle]
+        known.has_run = True
         traced = self._asked(known, values)
         if traced is None:
             return self._engine.runs.guarded(known.kind, functools.partial(self.call, known, values, metadata))
@@ -88,31 +96,58 @@ class Callables:
         kind.may_be_asked = True
         if len(values) != len(types) or not all(_is(value, type_) for value, type_ in zip(values, types, strict=True)):
             return None
-        return engine.told.wants(kind, known.own)
+        return engine.told.wants(kind, known.asks)
 
     def call(self, known: _Callable, values: Any, metadata: Any, route: Route | None) -> Any:
         raw = self._engine.raw
-        if route is None and known.raw is raw:
-            return capi.run_callable(raw, known.handles[-1], values, metadata)
+        if route is None and known.raw is raw and known.own is not None:
+            return capi.run_callable(raw, known.own, values, metadata)
         return capi.run_callable(raw, self._current(known), values, metadata)
 
     def session_replaced(self) -> None:
         """The handles went with the session; they are made again when they are used."""
         for known in list(self._by_handle.values()):
             # A later session may lie where the old one lay, and pass for it.
-            known.handles, known.raw = {}, None
+            known.raw, known.own, known.made, known.now = None, None, {}, (-1, None)
 
     def _current(self, known: _Callable) -> Any:
-        """The callable for what is in force; those of earlier switches are released."""
+        """The handle for what is in force."""
         engine = self._engine
         with engine.lock:
             epoch = engine.routing.epoch
-            if epoch not in known.handles:
-                for old in [e for e in known.handles if e != -1]:
-                    capi.release_callable(engine.raw, known.handles.pop(old))
-                with capi.buffer(self._mapped(known.options, known.kind).SerializeToString()) as options:
-                    known.handles[epoch] = capi.make_callable(engine.raw, options)
-            return known.handles[epoch]
+            if known.now[0] != epoch:
+                known.raw = engine.raw
+                text = self._mapped(known.options, known.kind).SerializeToString(deterministic=True)
+                handle = known.made.pop(text, None)
+                known.now = epoch, _made(engine.raw, text) if handle is None else handle
+                self._keep(known, text, known.now[1])
+            return known.now[1]
+
+    def build_ahead(self, raw: Any, kind: Kind, route: Route) -> None:
+        """Make what the callables of `kind` need on `route`, to which the session is about to switch. The caller holds no lock."""
+        for known in list(self._by_handle.values()):
+            if known.kind is not kind or known.types is None or known.raw is not raw or not known.has_run:
+                continue
+            options = config_pb2.CallableOptions()
+            options.CopyFrom(known.options)
+            options.feed[:] = [capi.output_name(route.feeds[t]) for t in kind.feeds]
+            options.fetch[:] = [capi.output_name(t) for t in route.fetches]
+            options.target[:] = [capi.op_name(op) for op in route.targets]
+            text = options.SerializeToString(deterministic=True)
+            if text in known.made:
+                continue
+            handle = _made(raw, text)
+            with self._engine.lock:
+                if known.raw is raw and text not in known.made and known in self._by_handle.values():
+                    self._keep(known, text, handle)
+                else:
+                    capi.release_callable(raw, handle)
+
+    def _keep(self, known: _Callable, text: bytes, handle: Any) -> None:
+        known.made[text] = handle
+        left = [each for each in known.made if known.made[each] is not known.now[1]]
+        for old in left[: max(0, len(known.made) - _MOST_KEPT)]:
+            capi.release_callable(self._engine.raw, known.made.pop(old))
 
     def kinds(self) -> list[Kind]:
         """Those, of none of the session's own kinds, that ran more than once."""
@@ -137,8 +172,14 @@ class Callables:
     def release(self, handle: Any) -> None:
         known = self._by_handle.pop(handle, None)
         with self._engine.lock:
-            for made in known.handles.values() if known else ():
-                capi.release_callable(self._engine.raw, made)
+            for made in (known.own, *known.made.values()) if known else ():
+                if made is not None:
+                    capi.release_callable(self._engine.raw, made)
+
+
+def _made(raw: Any, options: bytes) -> Any:
+    with capi.buffer(options) as buffer:
+        return capi.make_callable(raw, buffer)
 
 
 def _is(value: Any, type_: Any) -> bool:

@@ -56,8 +56,8 @@ class Switcher:
         self.ordering = Ordering()
         self.splitting = Splitting(mirror)
         self.known = Known()  # of how the program's own graph adds up
-        # Step kinds that nobody prepares for, but that an order must not disturb.
-        self.other_kinds: Callable[[], Sequence[Kind]] = tuple
+        self.build_callables: Callable[[Any, Kind, Route], None] = lambda *_: None
+        self.other_kinds: Callable[[], Sequence[Kind]] = tuple  # nobody prepares for these, but an order must not disturb them
         self.made = 0
         self._most_copies = most_copies
         self.ahead = ahead
@@ -129,7 +129,7 @@ class Switcher:
             routes = {k: self._on(session, serving, k) for serving, served in by_copy.items() for k in served if not k.in_parts}
         for kind in routes:
             calm()
-            routes[kind] = self._built(routes[kind])
+            routes[kind] = self._built(kind, routes[kind])
         copy.routes.update(routes)
         return copy
 
@@ -137,11 +137,12 @@ class Switcher:
         """Have built what `kinds` need on the program's own placement, in a session that nobody uses yet."""
         plain = Copy(NO_PLAN, self.mirror, self.homes, self.new_prefix)
         for kind in kinds:
-            route = None if kind.in_parts else self._built(self._on(self.ahead.session, plain, kind))
+            route = None if kind.in_parts else self._built(kind, self._on(self.ahead.session, plain, kind))
             if route is not None and route.built is not None:
                 self.own_routes[kind] = route
 
-    def _built(self, route: Route) -> Route:
+    def _built(self, kind: Kind, route: Route) -> Route:
+        self.build(self.ahead, functools.partial(self.build_callables, self.ahead.session, kind, route))
         build = functools.partial(self.ahead.build, list(route.feeds.values()), route.fetches, route.targets)
         return route._replace(built=self.build(self.ahead, build))
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any
 
 import numpy as np
@@ -212,12 +212,10 @@ class _Search:
         for k in range(0, len(chains), BATCH):
             if self.used() > until:
                 return
-            for entry in self.options.run_all(self._annealed, chains[k : k + BATCH]):
+            anneal = partial(coarse_start.anneal_clusters, self.pool, seed=self.options.seed)
+            for entry in self.options.run_all(anneal, chains[k : k + BATCH]):
                 self.pool.add(entry)
             yield from self._better()
-
-    def _annealed(self, start: coarse_start.Start) -> Entry:
-        return coarse_start.anneal_clusters(self.pool, start, self.options.seed)
 
     def _algorithms(self, runs: list[Ask], until: float, local: LocalSearch | None = None) -> Iterator[Strategy]:
         """Candidates of `runs` until that share of the budget is gone; with `local`, as much search in between as they take."""
@@ -280,10 +278,8 @@ class _Search:
 
     def _strategy(self, entry: Entry) -> Strategy:
         placement, priority = entry.point.placement.copy(), entry.point.priority.copy()
-        if self.options.order is not None:
-            return self._labelled(
-                entry.origin, placement, self.options.order, simulate_placement(self.problem, placement, self.options.order)
-            )
+        if (order := self.options.order) is not None:
+            return self._labelled(entry.origin, placement, order, simulate_placement(self.problem, placement, order))
         return self._labelled(entry.origin, *in_start_order(self.problem, placement, priority))
 
     def _labelled(self, origin: str, placement: Index, priority: Index, simulation: Simulation) -> Strategy:
@@ -300,10 +296,5 @@ class _Search:
             "lower_bound_kind": self.bound.kind,
             "gap": self.bound.gap(simulation.step_seconds),
         }
-        return Strategy(
-            problem=self.problem.name,
-            placement=placement,
-            priority=priority,
-            predicted_step_seconds=simulation.step_seconds,
-            planner=facts,
-        )
+        name, seconds = self.problem.name, simulation.step_seconds
+        return Strategy(name, placement, priority, predicted_step_seconds=seconds, planner=facts)
