@@ -10,6 +10,7 @@ say what it joins.) Pure: it looks at a graph and must not know what moves.
 from __future__ import annotations
 
 import itertools
+import weakref
 from collections.abc import Callable, Collection, Iterator, Mapping
 
 from stepd.hook.engine.graphview import GraphView, Node
@@ -21,6 +22,9 @@ _BIASED = frozenset({"BiasAdd", "BiasAddV1", "Add", "AddV2"})
 # Of what a gelu or a normalization is made.
 _PIECES = frozenset({"Mul", "RealDiv", "Div", "Add", "AddV2", "Sub", "Pow", "Square", "Neg", "Cast", "Identity"})
 _MOST_PIECES = 16
+
+
+_held: weakref.WeakKeyDictionary[GraphView, dict[str, str]] = weakref.WeakKeyDictionary()
 
 
 def together(view: GraphView) -> Iterator[tuple[str, ...]]:
@@ -47,6 +51,29 @@ def bias_gradients(view: GraphView) -> Iterator[tuple[str, str]]:
     for node in view.nodes.values() if filters else ():
         if node.op == "BiasAddGrad" and (taken := _value(view, node, 0)) is not None:
             yield from ((node.name, name) for name in filters.get(taken, ()))
+
+
+def filter_gradients(view: GraphView) -> Mapping[str, str]:
+    """Conv2DBackpropFilter of such a pair -> the BiasAddGrad that it waits for; "": it waits for none, and both become one.
+
+    Nothing else may hold such an op: where it waits for the other by way of a third, TensorFlow drops the wait that is
+    between the two, makes one of them, and the step waits for itself for ever.
+    """
+    found = _held.get(view)
+    if found is None:
+        found = _held[view] = {name: bias if _waits(view, name, bias) else "" for bias, name in bias_gradients(view)}
+    return found
+
+
+def _waits(view: GraphView, name: str, bias: str) -> bool:
+    """Is the gradient handed to the filter's op only when the bias's is there (a tuple's barrier)?"""
+    taken = [source for source, k in view.nodes[name].inputs if k >= 0][2]
+    while view.nodes[taken].op in _HANDS_ON:
+        barriers = [source for source, k in view.nodes[taken].inputs if k < 0]
+        if any((bias, -1) in view.nodes[barrier].inputs for barrier in barriers):
+            return True
+        taken = view.nodes[taken].inputs[0][0]
+    return False
 
 
 def _swish(view: GraphView, node: Node) -> Iterator[tuple[str, ...]]:

@@ -8,12 +8,12 @@ hands its input on as it is and which Grappler lets be, since it might be fed; i
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from tensorflow.core.framework import types_pb2
 
-from stepd.hook.engine import rules
+from stepd.hook.engine import onednn, rules
 from stepd.hook.engine.classify import Classes
 from stepd.hook.engine.graphview import GraphView, input_types, output_types
 
@@ -67,13 +67,22 @@ def _signals(view: GraphView, classes: Classes, name: str, run: Collection[str])
             yield member, tap
 
 
+def _made_one(classes: Classes, filters: Mapping[str, str]) -> set[int]:
+    """The groups in which a gradient of a filter and one of a bias become one kernel, as long as nothing lies before either."""
+    return {classes.group_of[name] for name, bias in filters.items() if not bias and name in classes.group_of}
+
+
 def _gates(view: GraphView, classes: Classes, name: str, run: Collection[str]) -> Iterator[tuple[str, int]]:
     """Ops without which `name` cannot run, and the inputs on which they can be held: back through its group, the nearest first."""
+    filters = onednn.filter_gradients(view)
+    name = filters.get(name, name)  # the filter's gradient waits for the bias's
+    if not name or (view.nodes[name].op == "BiasAddGrad" and classes.group_of.get(name) in _made_one(classes, filters)):
+        return
     if name not in classes.group_of and view.nodes[name].op not in _SUMS:
         yield name, -1
         return
     for member in _through_group(view, classes, name, lambda n: [s for s, k in view.nodes[n].inputs if k >= 0]):
-        gate = _gate(view, classes, member) if member in run else None
+        gate = _gate(view, classes, member) if member in run and member not in filters else None
         if gate is not None:
             yield member, gate
 
