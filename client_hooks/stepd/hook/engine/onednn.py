@@ -24,7 +24,7 @@ _PIECES = frozenset({"Mul", "RealDiv", "Div", "Add", "AddV2", "Sub", "Pow", "Squ
 _MOST_PIECES = 16
 
 
-_held: weakref.WeakKeyDictionary[GraphView, dict[str, str]] = weakref.WeakKeyDictionary()
+_held: weakref.WeakKeyDictionary[GraphView, dict[str, bool]] = weakref.WeakKeyDictionary()
 
 
 def together(view: GraphView) -> Iterator[tuple[str, ...]]:
@@ -53,27 +53,25 @@ def bias_gradients(view: GraphView) -> Iterator[tuple[str, str]]:
             yield from ((node.name, name) for name in filters.get(taken, ()))
 
 
-def filter_gradients(view: GraphView) -> Mapping[str, str]:
-    """Conv2DBackpropFilter of such a pair -> the BiasAddGrad that it waits for; "": it waits for none, and both become one.
+def filter_gradients(view: GraphView) -> Mapping[str, bool]:
+    """Conv2DBackpropFilter of such a pair -> whether a tuple's barrier stands between the two, so that they stay two kernels.
 
-    Nothing else may hold such an op: where it waits for the other by way of a third, TensorFlow drops the wait that is
-    between the two, makes one of them, and the step waits for itself for ever.
+    What keeps them two is that only one of them waits for something. So where they are two, only a wait of its own may hold the
+    filter's (held on an input, it could come after the other by way of a third op, TensorFlow would take out the wait that says
+    so, make one of both, and the step would wait for itself); and where they are one, nothing may hold either.
     """
     found = _held.get(view)
     if found is None:
-        found = _held[view] = {name: bias if _waits(view, name, bias) else "" for bias, name in bias_gradients(view)}
+        found = _held[view] = {name: _gated(view, name, bias) for bias, name in bias_gradients(view)}
     return found
 
 
-def _waits(view: GraphView, name: str, bias: str) -> bool:
-    """Is the gradient handed to the filter's op only when the bias's is there (a tuple's barrier)?"""
+def _gated(view: GraphView, name: str, bias: str) -> bool:
+    """Does a barrier wait for the bias's gradient and for what both take? It does so too where a copy lifts the wait."""
     taken = [source for source, k in view.nodes[name].inputs if k >= 0][2]
-    while view.nodes[taken].op in _HANDS_ON:
-        barriers = [source for source, k in view.nodes[taken].inputs if k < 0]
-        if any((bias, -1) in view.nodes[barrier].inputs for barrier in barriers):
-            return True
-        taken = view.nodes[taken].inputs[0][0]
-    return False
+    made = (_made(view, taken).name, -1)
+    barriers = [view.nodes[user] for user in view.consumers[bias] if view.nodes[user].op == "NoOp"]
+    return taken != made[0] and any((bias, -1) in barrier.inputs and made in barrier.inputs for barrier in barriers)
 
 
 def _swish(view: GraphView, node: Node) -> Iterator[tuple[str, ...]]:

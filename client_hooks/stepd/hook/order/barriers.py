@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator
 from typing import NamedTuple
 
-from stepd.hook.engine import onednn, sums, twins
+from stepd.hook.engine import sums, twins
 from stepd.hook.engine.classify import Classes
 from stepd.hook.engine.graphview import GraphView, is_ref, split_input
 from stepd.hook.engine.races import HAND_ON
@@ -103,14 +103,11 @@ def _candidates(view: GraphView, classes: Classes) -> Iterator[Lift]:
     """Members of tuples that lead to further tuples, of tuples of which another member does not."""
     tuples = {name: members for name in view.nodes if (members := _members(view, name))}
     leading, alike = view.ancestors(tuples), twins.of(view).members
-    bias = frozenset(name for name, _ in onednn.bias_gradients(view))
     for barrier, members in tuples.items():
         kept = tuple(name for name in members if name not in leading)
         awaited = [source for source, _ in view.nodes[barrier].inputs]
         if not kept or any(name in classes.pinned or name in alike for name in (barrier, *awaited)):
             continue  # what stays, and what Grappler makes one of: its buffer has the readers of both
-        if not bias.isdisjoint(awaited):
-            continue  # the wait is all that keeps the convolution's gradient from becoming one kernel with it; and it is short
         for name in members:
             if name in leading and name not in classes.pinned and not _may_begin_a_sum(view, name):
                 yield Lift(name, barrier, kept)

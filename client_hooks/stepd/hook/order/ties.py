@@ -67,16 +67,17 @@ def _signals(view: GraphView, classes: Classes, name: str, run: Collection[str])
             yield member, tap
 
 
-def _made_one(classes: Classes, filters: Mapping[str, str]) -> set[int]:
-    """The groups in which a gradient of a filter and one of a bias become one kernel, as long as nothing lies before either."""
-    return {classes.group_of[name] for name, bias in filters.items() if not bias and name in classes.group_of}
+def _made_one(classes: Classes, filters: Mapping[str, bool]) -> set[int]:
+    """The groups in which a gradient of a filter and one of a bias become one kernel, as long as nothing holds either."""
+    return {classes.group_of[name] for name, two in filters.items() if not two and name in classes.group_of}
 
 
 def _gates(view: GraphView, classes: Classes, name: str, run: Collection[str]) -> Iterator[tuple[str, int]]:
     """Ops without which `name` cannot run, and the inputs on which they can be held: back through its group, the nearest first."""
     filters = onednn.filter_gradients(view)
-    name = filters.get(name, name)  # the filter's gradient waits for the bias's
-    if not name or (view.nodes[name].op == "BiasAddGrad" and classes.group_of.get(name) in _made_one(classes, filters)):
+    if filters.get(name):
+        yield name, -1
+    if name in filters or (view.nodes[name].op == "BiasAddGrad" and classes.group_of.get(name) in _made_one(classes, filters)):
         return
     if name not in classes.group_of and view.nodes[name].op not in _SUMS:
         yield name, -1
