@@ -13,7 +13,7 @@ tf = pytest.importorskip("tensorflow.compat.v1")
 from stepd.hook.engine import onednn  # noqa: E402
 from stepd.hook.engine.classify import classify  # noqa: E402
 from stepd.hook.engine.graphview import GraphView  # noqa: E402
-from stepd.hook.order import barriers  # noqa: E402
+from stepd.hook.order import barriers, ties  # noqa: E402
 
 
 def leaf(name: str, *shape: int) -> Any:
@@ -95,3 +95,8 @@ def test_gradients_of_a_kernel_and_its_bias_are_one_layers(gated: bool) -> None:
     assert onednn.filter_gradients(view) == {kernel: gated}
     lifted = barriers.without(view, barriers.liftable(view, classes))
     assert (lifted is not view) == gated and onednn.filter_gradients(lifted) == {kernel: gated}, "no less when the wait is lifted"
+    # An order: held on an input, the kernel's gradient could come after the bias's by way of a third op, and wait for itself then.
+    (other,) = (name for name, node in view.nodes.items() if node.op == "ReluGrad" and name not in view.ancestors([kernel]))
+    found = {name: ties.tie(view, classes, other, name, view.nodes.keys(), lambda *_: True) for name in (kernel, bias)}
+    assert found[kernel] == (ties.Tie(other, None, kernel, -1) if gated else None)
+    assert found[bias] == (ties.Tie(other, None, bias, 0) if gated else None)
