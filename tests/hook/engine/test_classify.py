@@ -10,6 +10,7 @@ from stepd.hook.engine.graphview import GraphView
 tf = pytest.importorskip("tensorflow.compat.v1")
 from tensorflow.python.compiler.xla import jit  # noqa: E402
 from tensorflow.python.framework import function  # noqa: E402
+from tensorflow.python.ops import control_flow_util  # noqa: E402
 
 
 @pytest.mark.parametrize("use_resource", [True, False])
@@ -72,6 +73,21 @@ def test_who_asks_for_a_shape_alone_is_no_reader_of_a_sum() -> None:
     together = [set(group) for group in classify(view).groups]
     assert any({"inner", "outer"} <= group for group in together)
     assert not any({"read_twice", "apart"} <= group for group in together)
+
+
+def test_what_a_loop_keeps_for_its_gradients_has_no_reader_there_in_an_evaluation(monkeypatch: pytest.MonkeyPatch) -> None:
+    with tf.Graph().as_default() as graph:
+        monkeypatch.setattr(control_flow_util, "ENABLE_CONTROL_FLOW_V2", False)
+        x, w = tf.placeholder(tf.float32, [3]), tf.placeholder(tf.float32, [3])
+
+        def body(k, value):  # type: ignore[no-untyped-def]
+            return k + 1, tf.multiply(tf.multiply(tf.sin(value), tf.cos(value), name="inner"), w, name="outer")
+
+        _, last = tf.while_loop(lambda k, _: k < 3, body, (0, x))
+        tf.gradients(last, w)  # keeps each round's inner product
+        view = GraphView.parse(graph.as_graph_def().SerializeToString(), lambda name: name)
+    assert "StackPushV2" in {view.nodes[reader].op for reader in view.consumers["while/inner"]}
+    assert any({"while/inner", "while/outer"} <= set(group) for group in classify(view).groups)
 
 
 def test_what_a_constant_is_pushed_into_stays_together_with_all_that_it_is_given() -> None:

@@ -83,12 +83,12 @@ def _fused(view: GraphView, producer: Node, consumer: Node) -> bool:
 
 def _readers(view: GraphView, producer: Node) -> int:
     """How many read its value. Who only asks for the shape of a sum or product may be gone by the time at which Grappler counts:
-    gradients do, to undo broadcasting.
+    gradients do, to undo broadcasting. So is what a loop keeps of it for its gradients, in steps that evaluate.
     """
-    of_shape = rules.OF_SHAPES if producer.op in rules.ARITHMETIC else frozenset()
+    may_be_gone = (rules.OF_SHAPES if producer.op in rules.ARITHMETIC else frozenset()) | rules.KEEPS_FOR_GRADIENTS
     made_one = twins.of(view)
     users = (user for name in made_one.alike(producer.name) for user in view.consumers[name])
-    return made_one.count(user for user in users if view.nodes[user].op not in of_shape)
+    return made_one.count(user for user in users if view.nodes[user].op not in may_be_gone)
 
 
 def _with_constants(view: GraphView, producer: Node, consumer: Node) -> Iterator[str]:

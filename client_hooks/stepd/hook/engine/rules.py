@@ -87,6 +87,8 @@ PUSHED_DOWN = (frozenset({"Add", "AddV2", "Sub"}), frozenset({"Mul", "RealDiv", 
 NAMES_ITS_INPUT = frozenset({"EnsureShape"})
 # What is known before the graph runs where the shapes are.
 OF_SHAPES = frozenset({"Shape", "ShapeN", "Size", "Rank"})
+# How a loop of the first generation keeps the values of its rounds.
+KEEPS_FOR_GRADIENTS = frozenset({"StackPush", "StackPushV2"})
 
 
 def works_on_variable(op: str) -> bool:
