@@ -86,3 +86,24 @@ def evaluated(record, alike=False):
     with tf.Session() as sess:
         for k in range(8):
             record.value(f"read {k}", sess.run([outputs, instance], {x: draw.randn(4, 10, 10, 5)}))
+
+
+def program_named(record):
+    """Layers with a name for each step of the way, as code bases have that look for these names later; TensorFlow's own swish."""
+    x = tf.placeholder(tf.float32, [4, 8, 8, 3], name="x")
+    hidden = tf.identity(tf.nn.conv2d(x, leaf("kernel", 3, 3, 3, 6), 1, "SAME"), "initial_conv")
+    scale, shift, mean, variance = (leaf(name, 6) for name in ("scale", "shift", "mean", "variance"))
+    hidden, _, _ = tf.nn.fused_batch_norm(hidden, scale, shift, mean, tf.square(variance) + 1.0, is_training=False)
+    hidden = tf.reduce_mean(tf.identity(tf.nn.relu(tf.identity(hidden)), "initial_relu"), [1, 2])
+    for name in ("first", "second"):
+        hidden = tf.nn.swish(tf.matmul(hidden, leaf(f"{name}_kernel", int(hidden.shape[1]), 8)) + leaf(f"{name}_bias", 8))
+    outputs = tf.identity(tf.nn.tanh(tf.identity(layer(hidden, "last", 4))), "final_dense")
+    weights = [v for v in tf.trainable_variables() if v.op.name.split("_")[0] in ("first", "second", "last")]
+    gradients = tf.gradients(tf.reduce_mean(tf.square(outputs - 0.1)), weights)
+    draw = np.random.RandomState(0)
+    with tf.Session() as sess:
+        sess.run(tf.global_variables_initializer())
+        for k in range(8):
+            feed = {x: draw.randn(4, 8, 8, 3)}
+            record.value(f"read {k}", sess.run(outputs, feed))
+            record.value(f"gradients {k}", sess.run(gradients, feed))

@@ -45,6 +45,17 @@ ROWS, IMAGES = (4, 6), (2, 8, 8, 2)
     ("make", "shape", "joined"),
     [
         (lambda x: (lambda y: y * tf.sigmoid(y))(dense(x)), ROWS, "Sigmoid Mul"),
+        (lambda x: tf.nn.relu(tf.identity(convolution(tf.identity(x)))), IMAGES, "Conv2D BiasAdd Identity Relu"),
+        (
+            lambda x: tf.nn.bias_add(tf.identity(tf.nn.conv2d(x, leaf("k", 3, 3, 2, 2), 1, "SAME")), leaf("b", 2)),
+            IMAGES,
+            "Conv2D Identity BiasAdd",
+        ),
+        (
+            lambda x: tf.nn.tanh(tf.stop_gradient(tf.identity(tf.matmul(x, leaf("w", 6, 6)) + 0.5))),
+            ROWS,
+            "MatMul AddV2 Identity StopGradient Tanh",
+        ),
         (lambda x: (lambda y: y * tf.tanh(tf.nn.softplus(y)))(convolution(x)), IMAGES, "Softplus Tanh Mul"),
         (lambda x: (lambda y: tf.maximum(0.2 * y, y))(convolution(x)), IMAGES, "BiasAdd Mul Maximum"),
         (lambda x: (lambda y: 0.5 * y * (1.0 + tf.erf(y / 1.4)))(dense(x)), ROWS, "BiasAdd Mul RealDiv Erf AddV2 Mul"),
@@ -70,6 +81,24 @@ def _lacking(wanted: list[str], found: list[str]) -> list[str]:
         if op in wanted:
             wanted.remove(op)
     return wanted
+
+
+def test_what_a_product_with_one_hands_on_meets_who_reads_it() -> None:
+    with tf.Graph().as_default() as graph:
+        x = tf.placeholder(tf.float32, ROWS)
+        tf.nn.swish(tf.add(tf.matmul(x, leaf("kernel", 6, 6)), leaf("bias", 6), name="layer"))
+    view = GraphView.parse(graph.as_graph_def().SerializeToString(), str)
+    assert any({"layer", "mul", "Sigmoid", "mul_1"} <= set(group) for group in classify(view).groups)
+
+
+def test_what_waits_for_something_else_is_no_mere_name() -> None:
+    with tf.Graph().as_default() as graph:
+        product = tf.matmul(tf.placeholder(tf.float32, ROWS), leaf("w", 6, 6), name="product")
+        with tf.control_dependencies([tf.no_op(name="other")]):
+            named = tf.identity(product)
+        tf.nn.relu(named, name="relu")
+    view = GraphView.parse(graph.as_graph_def().SerializeToString(), str)
+    assert not any({"product", "relu"} <= set(group) for group in classify(view).groups)
 
 
 def test_a_product_of_another_value_is_free() -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Iterator
 
-from stepd.hook.engine import aliases, graphview, onednn, pushed, rules, settled, sums, twins
+from stepd.hook.engine import aliases, graphview, onednn, pushed, rules, settled, sums, twins, unchanged
 from stepd.hook.engine.graphview import GraphView, Node
 
 
@@ -67,17 +67,18 @@ def _rewritten_together(view: GraphView) -> Iterator[tuple[str, str]]:
         for term in (*sums.first_terms(view, node), *pushed.beside(view, node, constants)):
             yield term, node.name
         for source, k in node.inputs:
-            if k >= 0 and _fused(view, view.nodes[source], node):
-                yield source, node.name
-                yield from ((other, node.name) for other in _with_constants(view, view.nodes[source], node))
+            for producer, between in unchanged.behind_names(view, source) if k >= 0 else ():
+                if _fused(view, producer, between, node):
+                    yield from ((name, node.name) for name in (producer.name, *between))
+                    yield from ((other, node.name) for other in _with_constants(view, producer, node))
 
 
-def _fused(view: GraphView, producer: Node, consumer: Node) -> bool:
+def _fused(view: GraphView, producer: Node, between: tuple[str, ...], consumer: Node) -> bool:
     if any(producer.op in first and consumer.op in second for first, second in rules.FUSED):
         return True
     for first, second in rules.FUSED_IF_SOLE_READER:
         if producer.op in first and consumer.op in second:
-            return _readers(view, producer) == 1
+            return all(_readers(view, node) == 1 for node in (producer, *(view.nodes[name] for name in between)))
     return False
 
 

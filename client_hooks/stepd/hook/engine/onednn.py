@@ -13,6 +13,7 @@ import itertools
 import weakref
 from collections.abc import Callable, Collection, Iterator, Mapping
 
+from stepd.hook.engine import unchanged
 from stepd.hook.engine.graphview import GraphView, Node
 
 # The gradient's input that must come from the pooling itself: oneDNN's remembers where the maxima were.
@@ -75,10 +76,13 @@ def _gated(view: GraphView, name: str, bias: str) -> bool:
 
 
 def _swish(view: GraphView, node: Node) -> Iterator[tuple[str, ...]]:
-    """x * sigmoid(x)"""
+    """x * sigmoid(x), or x * sigmoid(1 * x) as TensorFlow's own swish writes it"""
+    given = _value(view, node, 0)
+    handed = None if given is None else unchanged.neutral(view, view.nodes[given[0]])
+    taken = {given, None if handed is None else (_made(view, handed[0]).name, handed[1])} - {None}
     for product in _readers(view, node, {"Mul"}):
-        if _value(view, node, 0) in _values(view, product):
-            yield node.name, product.name
+        if taken & set(_values(view, product)):
+            yield node.name, product.name, *(() if given is None or handed is None else (given[0], handed[0]))
 
 
 def _mish(view: GraphView, node: Node) -> Iterator[tuple[str, ...]]:
