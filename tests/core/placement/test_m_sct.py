@@ -40,6 +40,12 @@ def test_no_time_for_the_linear_program_is_said(branches: Any) -> None:
         children(branches, limit=0.0)
 
 
+def test_the_linear_program_ends_with_the_budget(branches: Any) -> None:
+    """The portfolio gives slow algorithms a share of its budget; m-SCT took up to a minute whatever it was given."""
+    with pytest.raises(PlannerError, match="favourite children"):
+        place(branches, PlanOptions(budget_seconds=0.0))
+
+
 def test_a_device_waits_for_the_favourite_child(lab: Any) -> None:
     """0 ends on a device; its favourite child 2 also needs 1, from the other one. Op 3 is ready earlier but not urgent: it would
     have to be fetched to the waiting device; so 2 runs right after 0 where 0 ran."""

@@ -36,6 +36,8 @@ from stepd.core.prepared import Tables, prepare
 from stepd.core.problem import Float, Index, Problem
 from stepd.core.strategy import Strategy
 
+LP_SECONDS = 60.0
+"""Most for the linear program, where the budget is longer."""
 _GAPS = 2  # without insertion only the last gap of a timeline counts
 
 
@@ -48,16 +50,15 @@ class Awake(NamedTuple):
 
 def place(problem: Problem, options: PlanOptions) -> Strategy:
     """Parameters: clusters (most ops of the LP; what is left of more after co-placement is merged), threshold (x of a favourite
-    child), lp_seconds."""
+    child), lp_seconds (default: the budget, at most LP_SECONDS)."""
     cluster = coplaced(problem)
     cluster = merge_ops(coarsen(problem, cluster).problem, options.parameter("clusters", 5000))[cluster]
     coarse = coarsen(problem, cluster)
     prepared = prepare(coarse.problem)
     tables = prepared.tables
     seconds, transfer = op_seconds(prepared, "mean"), transfer_seconds(prepared, "mean")
-    child = favourite_children(
-        tables, seconds, transfer, options.parameter("threshold", 0.5), options.parameter("lp_seconds", 60.0)
-    )
+    lp_seconds = options.parameter("lp_seconds", min(LP_SECONDS, options.budget_seconds))
+    child = favourite_children(tables, seconds, transfer, options.parameter("threshold", 0.5), lp_seconds)
     rules = Rules(contention=options.link_aware, insertion=False, gaps=_GAPS)
     state, sequence = schedule(tables, limits_of(prepared, options.memory_factor), rules, child, transfer)
     order = np.lexsort((sequence, state.start))
