@@ -8,7 +8,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Iterator
 
-from stepd.hook.engine import aliases, graphview, onednn, pushed, rules, settled, sums, twins, unchanged
+from stepd.hook.engine import aliases, for_updates, graphview, onednn, pushed, rules, settled, sums, twins, unchanged
 from stepd.hook.engine.graphview import GraphView, Node
 
 
@@ -78,18 +78,23 @@ def _fused(view: GraphView, producer: Node, between: tuple[str, ...], consumer: 
         return True
     for first, second in rules.FUSED_IF_SOLE_READER:
         if producer.op in first and consumer.op in second:
-            return all(_readers(view, node) == 1 for node in (producer, *(view.nodes[name] for name in between)))
+            read = (producer, *(view.nodes[name] for name in between))
+            evaluated = consumer if producer.op == consumer.op and producer.op in rules.BROADCAST else None
+            return any(all(_readers(view, node, step) == 1 for node in read) for step in (None, evaluated))
     return False
 
 
-def _readers(view: GraphView, producer: Node) -> int:
+def _readers(view: GraphView, producer: Node, evaluated: Node | None = None) -> int:
     """How many read its value. Who only asks for the shape of a sum or product may be gone by the time at which Grappler counts:
-    gradients do, to undo broadcasting. So is what a loop keeps of it for its gradients, in steps that evaluate.
+    gradients do, to undo broadcasting. So is what a loop keeps of it for its gradients, in steps that evaluate. `evaluated`: in
+    steps that need this op, but no gradients.
     """
     may_be_gone = (rules.OF_SHAPES if producer.op in rules.ARITHMETIC else frozenset()) | rules.KEEPS_FOR_GRADIENTS
     made_one = twins.of(view)
     users = (user for name in made_one.alike(producer.name) for user in view.consumers[name])
-    return made_one.count(user for user in users if view.nodes[user].op not in may_be_gone)
+    gone = for_updates.only(view) if evaluated is not None else frozenset()
+    gone = frozenset() if evaluated is None or evaluated.name in gone else gone
+    return made_one.count(user for user in users if view.nodes[user].op not in may_be_gone and user not in gone)
 
 
 def _with_constants(view: GraphView, producer: Node, consumer: Node) -> Iterator[str]:

@@ -79,6 +79,10 @@ FUSED_IF_SOLE_READER = (
     (frozenset({"Add", "AddV2", "Sub"}), _UNARY),
 )  # fmt: skip
 
+# Of these, chains of one op are put in another order, so that small operands meet first, in evaluations as well, whose products no
+# gradient reads. The gradient of a sum reads neither the sum nor its terms.
+BROADCAST = frozenset({"Mul"})
+
 # Third: a constant that is combined with such a pair of ops is pushed down into the first of them, and folded there, when all that
 # the first is given lies on the same device as well: (a * b) * 0.3 becomes a * (b * 0.3). RealDiv by a constant is a Mul by then,
 # and so is a third power.

@@ -1,0 +1,38 @@
+"""Which ops only a step that writes variables needs: gradients, mostly. Pure.
+
+An evaluation runs none of them, so that what they read has fewer readers there, and Grappler rewrites it as it would not in a step
+that trains. It must not know what is made of that.
+"""
+
+from __future__ import annotations
+
+import weakref
+
+from stepd.hook.engine import rules
+from stepd.hook.engine.graphview import GraphView
+from stepd.hook.engine.races import is_write
+
+_found: weakref.WeakKeyDictionary[GraphView, frozenset[str]] = weakref.WeakKeyDictionary()
+
+
+def only(view: GraphView) -> frozenset[str]:
+    """Ops from which every way leads into a write. Who asks for a shape alone is no way: gradients ask for the loss's."""
+    found = _found.get(view)
+    if found is None:
+        ends = [name for name, node in view.nodes.items() if not is_write(node.op) and _is_end(view, name)]
+        elsewhere = set(ends)
+        while ends:  # it grows
+            for source, _ in view.nodes[ends.pop()].inputs:
+                if source not in elsewhere and not is_write(view.nodes[source].op):
+                    elsewhere.add(source)
+                    ends.append(source)
+        found = _found[view] = frozenset(view.nodes.keys() - elsewhere)
+    return found
+
+
+def _is_end(view: GraphView, name: str) -> bool:
+    """Does nobody read it? No end is a gradient of what nobody learns, which waits for the others of its op (`tf.tuple`)."""
+    node = view.nodes[name]
+    if node.op == "Identity" and any(index < 0 and view.nodes[source].op == "NoOp" for source, index in node.inputs):
+        return False
+    return all(view.nodes[user].op in rules.OF_SHAPES for user in view.consumers[name])
