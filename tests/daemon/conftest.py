@@ -105,6 +105,7 @@ def kernels() -> None:
         "seed": 0,
         "algorithm": "heft",
         "ordered": False,
+        "whole_order": False,
         "export": False,
         "today": {},
         "pinned": {},

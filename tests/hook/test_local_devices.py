@@ -70,7 +70,7 @@ def test_a_worker_that_starts_again_is_asked_again(tmp_path: Path) -> None:
 
     thread = threading.Thread(target=worker)
     thread.start()
-    assert local_devices.ask(path, b'{"folder": "/"}', time.monotonic() + 60.0) == "localhost:1"
+    assert local_devices.ask(path, {"folder": "/"}, time.monotonic() + 60.0) == "localhost:1"
     thread.join(60.0)
     listener.close()
     assert requests == [{"folder": "/"}] * 2
@@ -102,7 +102,7 @@ def test_what_transfers_cost_is_known_once_the_worker_has_answered(tmp_path: Pat
 
 def test_a_worker_that_is_not_there_is_named(tmp_path: Path) -> None:
     with pytest.raises(RuntimeError, match=r"w\.sock"):
-        local_devices.ask(str(tmp_path / "w.sock"), b"{}", time.monotonic() + 0.01)
+        local_devices.ask(str(tmp_path / "w.sock"), {}, time.monotonic() + 0.01)
 
 
 def test_workers_that_cannot_be_found_leave_the_program_to_itself(

@@ -146,6 +146,7 @@ def graph_report(
         graph_def=cut_constants(graph.graph_def) if with_graph else b"",
         device_kinds=[f"{op}={','.join(types)}" for op, types in sorted(graph.device_kinds.items())],
         notes=graph.notes,
+        keeps_order=graph.keeps_order,
     )
     for op, reason in graph.pinned.items():
         report.pinned.add(op=op, reason=reason)

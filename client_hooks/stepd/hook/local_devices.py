@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from stepd.hook.local_handling import Cost
+from stepd.hook.local_order import WorkerTables, request
 from stepd.hook.log import logger, tell_operator
 
 CLUSTER_FILE = "cluster.json"
@@ -108,13 +109,15 @@ class Handling:
 @dataclass(frozen=True)
 class LocalCluster:
     """`target`: of the server in this process. `workers`: their devices, worker 0 (the default) first. `trainer`: the device of
-    the training process itself. `addresses`: host:port of all tasks, the trainer's last. `handling`: what transfers cost them."""
+    the training process itself. `addresses`: host:port of all tasks, the trainer's last. `handling`: what transfers cost them.
+    `tables`: by which they keep an order."""
 
     target: str
     workers: tuple[str, ...]
     trainer: str
     addresses: tuple[str, ...]
     handling: Handling | None = None
+    tables: WorkerTables | None = None
 
     def session_config(self, config: Any) -> Any:
         """A copy of the program's ConfigProto that makes a session of this cluster, with state of its own."""
@@ -175,9 +178,10 @@ def local_cluster() -> LocalCluster | None:
 
 def _join(folder: str) -> LocalCluster:
     names = json.loads(Path(folder, CLUSTER_FILE).read_text(encoding="utf-8"))["workers"]
-    request = json.dumps({"environ": relevant_environment(), "folder": str(Path.cwd())}).encode()
+    paths = [str(Path(folder, name)) for name in names]
+    wanted = {"environ": relevant_environment(), "folder": str(Path.cwd())}
     deadline = time.monotonic() + READY_SECONDS
-    addresses = [ask(str(Path(folder, name)), request, deadline) for name in names]
+    addresses = [ask(path, wanted, deadline) for path in paths]
     from tensorflow.core.protobuf import config_pb2
     from tensorflow.python.training import server_lib
 
@@ -191,7 +195,8 @@ def _join(folder: str) -> LocalCluster:
         workers=tuple(device_name(task) for task in range(len(addresses))),
         trainer=device_name(len(addresses)),
         addresses=(*addresses, target.removeprefix("grpc://")),
-        handling=_handling(str(Path(folder, names[0])), addresses[1:]),
+        handling=_handling(paths[0], addresses[1:]),
+        tables=WorkerTables(paths),
     )
 
 
@@ -208,20 +213,15 @@ def relevant_environment() -> dict[str, str]:
     return {name: value for name, value in os.environ.items() if name.startswith(RELEVANT_ENVIRONMENT)}
 
 
-def ask(path: str, request: bytes, deadline: float) -> str:
-    """The address of a worker's server. It may be starting up, or start again with the environment of the request.
+def ask(path: str, wanted: dict[str, Any], deadline: float) -> str:
+    """The address of a worker's server. It may be starting up, or start again with the environment that is `wanted`.
 
     Raises RuntimeError when it is not there by `deadline` (seconds of time.monotonic).
     """
     problem = "it does not answer"
     while time.monotonic() < deadline:
         try:
-            with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
-                connection.settimeout(max(0.1, deadline - time.monotonic()))
-                connection.connect(path)
-                connection.sendall(request)
-                connection.shutdown(socket.SHUT_WR)
-                answer = json.loads(b"".join(iter(lambda: connection.recv(65536), b"")) or b"{}")
+            answer = request(path, wanted, max(0.1, deadline - time.monotonic()))
             if "address" in answer:
                 return str(answer["address"])
             problem = str(answer.get("problem", problem))

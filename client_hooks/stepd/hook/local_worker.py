@@ -6,6 +6,7 @@ where the kernel does not. It answers requests on a Unix socket in the launcher'
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import json
 import os
@@ -18,6 +19,8 @@ from typing import Any, NoReturn
 from stepd.hook import local_handling
 from stepd.hook.local_devices import RELEVANT_ENVIRONMENT, SERVER_JOB, relevant_environment
 from stepd.hook.local_handling import Cost
+from stepd.hook.order.native import library
+from stepd.hook.order.native.stamp import NativeError
 
 _PR_SET_PDEATHSIG = 1
 
@@ -53,6 +56,7 @@ class Worker:
         self._environ = relevant_environment()
         self._server: Any = None
         self._costs: dict[str, Cost | None] = {}  # of transfers, by peer: other processes of the job ask again
+        self._measuring = threading.Lock()
 
     def serve(self) -> NoReturn:
         """Answer requests, one after the other, for ever."""
@@ -68,14 +72,24 @@ class Worker:
             with connection:
                 try:
                     request = json.loads(_received(connection))
-                    answer = self._answer(request)
-                    connection.sendall(json.dumps(answer).encode())
+                    if "peer" in request:  # takes its time, and nobody waits for it
+                        threading.Thread(target=self._answer_later, args=(connection.dup(), request), daemon=True).start()
+                    elif "forget" in request:
+                        library.drop(int(request["forget"]))
+                    else:
+                        connection.sendall(json.dumps(self._answer(request)).encode())
                 except (OSError, ValueError, KeyError) as error:
                     sys.stderr.write(f"request refused: {error}\n")
 
+    def _answer_later(self, connection: socket.socket, request: dict[str, Any]) -> None:
+        with connection, contextlib.suppress(OSError), self._measuring:
+            connection.sendall(json.dumps({"handling": self._handling(request["peer"])}).encode())
+
     def _answer(self, request: dict[str, Any]) -> dict[str, Any]:
-        if "peer" in request:
-            return {"handling": self._handling(request["peer"])}
+        if "keep_order" in request:
+            return _keep_order(int(request["keep_order"]))
+        if "table" in request:
+            return _know(int(request["table"]), request["priorities"])
         environ: dict[str, str] = request["environ"]
         if environ != self._environ and self._server is None:
             self._start_again(environ)
@@ -106,6 +120,25 @@ class Worker:
         kept = {name: value for name, value in os.environ.items() if not name.startswith(RELEVANT_ENVIRONMENT)}
         os.unlink(self._path)  # noqa: PTH108
         os.execve(sys.executable, [sys.executable, *sys.orig_argv[1:]], kept | environ)
+
+
+def _keep_order(lanes: int) -> dict[str, Any]:
+    """Have this process's server run what has priorities in their order; says why it does not."""
+    why = library.load_if_built(os.environ)
+    if not why:
+        try:
+            library.take_over(lanes)
+        except NativeError as error:
+            why = str(error)
+    return {"problem": why} if why else {"done": True}
+
+
+def _know(table: int, priorities: dict[str, int]) -> dict[str, Any]:
+    """Add to a table of priorities."""
+    if not library.loaded():
+        return {"problem": "it has no native executor"}
+    library.add(table, priorities)
+    return {"done": True}
 
 
 def _received(connection: socket.socket) -> bytes:

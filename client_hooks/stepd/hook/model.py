@@ -91,6 +91,7 @@ class SessionDevice:
 class GraphDescription:
     """What the engine offers to planners. `graph_def`: TensorFlow's serialized GraphDef of the user's graph. Under a strategy an op
     of `lifted` does without the control input given there, and what reads from one of `shared` reads from the op given there.
+    keeps_order: each device runs one op after the other, as a strategy's order says.
     """
 
     fingerprint: str
@@ -103,6 +104,7 @@ class GraphDescription:
     splits: tuple[SplitOffer, ...] = ()
     lifted: Mapping[str, str] = field(default_factory=dict)
     shared: Mapping[str, str] = field(default_factory=dict)
+    keeps_order: bool = False
 
 
 @dataclass(frozen=True)

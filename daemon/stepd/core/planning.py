@@ -61,7 +61,8 @@ Search = Callable[[Problem, Sequence[Strategy], Report], None]
 @dataclass(frozen=True, eq=False)
 class Planning:
     """One plan in progress: what was assembled and how far the model can be trusted. `consider` judges what
-    a search finds. order: int32 [n], the graph's natural one; order_in_force: as enforced today.
+    a search finds. order: int32 [n], the graph's natural one; order_in_force: as enforced today. ordered: the runtime enforces
+    orders; whole_order: one op after the other, and not nearly so.
     kept: strategies that won their trial and are not in force, with the seconds that their steps took.
     """
 
@@ -70,6 +71,7 @@ class Planning:
     order: Index
     order_in_force: Index
     ordered: bool
+    whole_order: bool
     kept: tuple[tuple[Strategy, float], ...]
     lost: tuple[Index, ...]
     lost_splits: tuple[set[int], ...]
@@ -77,8 +79,8 @@ class Planning:
 
     def consider(self, found: Strategy, measured: float = 0.0) -> Candidate | None:
         """A candidate when `found` is better than all before it; one near a strategy that lost comes after
-        all others. Better is whose step is shorter in the mean of its own order and the graph's: control edges enforce an order in
-        part, and of plans equally fast in their own order those took longer on real devices that hang on it more.
+        all others. Better is whose step is shorter; where an order is enforced in part (by control edges, say), in the mean of its
+        own order and the graph's: of plans equally fast in their own order those took longer on real devices that hang on it more.
 
         measured: seconds that its steps took, if they ever ran. A plan that starts from such a strategy always promises a little
         more, and mostly for want of knowledge (`DOUBT`).
@@ -90,7 +92,9 @@ class Planning:
             found = replace(found, priority=as_enforced(problem, found.priority))
         try:
             simulation = simulate_placement(problem, found.placement, found.priority if self.ordered else self.order)
-            anyhow = simulate_placement(problem, found.placement, as_enforced(problem, self.order)) if self.ordered else simulation
+            anyhow = simulation
+            if self.ordered and not self.whole_order:
+                anyhow = simulate_placement(problem, found.placement, as_enforced(problem, self.order))
         except StepdError:
             return None  # a starting point that breaks a kernel limit, such as today's where the runtime fell back
         near = any(distance(problem, found.placement, other) < NEAR for other in self.lost)
@@ -130,8 +134,10 @@ class Planning:
         )
 
 
-def begin(situation: Situation, measured: Sequence[Measured], *, ordered: bool = False) -> Planning:
-    """Assemble and calibrate. `ordered`: the runtime will enforce priorities; else they are not counted on. Raises ProblemError."""
+def begin(situation: Situation, measured: Sequence[Measured], *, ordered: bool = False, whole_order: bool = False) -> Planning:
+    """Assemble and calibrate. `ordered`: the runtime will enforce priorities; else they are not counted on. `whole_order`: it will
+    let no op begin on a device before those that come before it there, if they can. Raises ProblemError.
+    """
     assembled, calibration = calibrate(assemble(situation), measured)
     order = natural_priority(assembled.problem)
     lost = tuple(
@@ -147,7 +153,7 @@ def begin(situation: Situation, measured: Sequence[Measured], *, ordered: bool =
     kept = tuple(zip(strategies, (known.seconds for known in won), strict=True))
     today = next((known for known in measured if known.in_force and ordered), None)
     in_force = columns(assembled.problem, assembled.today, order, today)[1] if today else order
-    return Planning(assembled, calibration, order, in_force, ordered, kept, lost, lost_splits, [])
+    return Planning(assembled, calibration, order, in_force, ordered, whole_order, kept, lost, lost_splits, [])
 
 
 def run(planning: Planning, search: Search, tell: Callable[[Candidate], None]) -> None:

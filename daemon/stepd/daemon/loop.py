@@ -153,7 +153,7 @@ class Controller:
         """Run a planner process to its end and report what it found."""
         started = self.clock()
         try:
-            request = await asyncio.to_thread(plan_request, session, self.store, seconds, self.algorithm, self.order != "none")
+            request = await asyncio.to_thread(plan_request, session, self.store, seconds, self.algorithm, self.order)
             session.at_plan = session.models.mark()
             result = await self.planner.plan(request)
             event: Event = await self._planned(session, result)

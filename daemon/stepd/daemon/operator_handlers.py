@@ -98,7 +98,7 @@ class OperatorHandlers:
         job = controller.registry.find(request.job)
         session = job.live_session(request.session_id)
         try:
-            asked = await asyncio.to_thread(plan_request, session, controller.store, 1.0, controller.algorithm, ordered=False)
+            asked = await asyncio.to_thread(plan_request, session, controller.store, 1.0, controller.algorithm, "none")
             return operator_pb2.ExportProblemResponse(problem_json=await controller.planner.export(asked))
         except GraphMissingError as error:
             if job.send:

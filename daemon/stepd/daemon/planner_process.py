@@ -83,7 +83,7 @@ def _rows(splits: Sequence[Split]) -> list[list[Any]]:
 def answer(request: Any, out: BinaryIO) -> None:
     """Write a "problem" frame, "candidate" frames, each better than the last, and "done"; or "error". Of an export: "exported"."""
     try:
-        planning = begin(*read_request(request), ordered=request["ordered"])
+        planning = begin(*read_request(request), ordered=request["ordered"], whole_order=request["whole_order"])
         problem, calibration = planning.assembled.problem, planning.calibration
         if request["export"]:
             text = json.dumps(dump_problem(problem)).encode()
@@ -168,6 +168,8 @@ def _searcher(request: Any) -> Search:
                 return
             if not request["ordered"]:
                 _portfolio(problem, options, request["seconds"], starts, report)
+            elif request["whole_order"]:
+                _portfolio(problem, free, request["seconds"], starts, report)
             else:  # first what is good in the order that ops come in anyway, then what can be gained by another
                 options = replace(options, order=as_enforced(problem, natural))
                 found = _portfolio(problem, options, request["seconds"] / 2, starts, report)

@@ -16,8 +16,10 @@ KNOWN_STRATEGIES = 8
 """Measured strategies that a plan is calibrated on, the newest."""
 
 
-def plan_request(session: Session, store: Store, seconds: float, algorithm: str, ordered: bool) -> dict[str, Any]:
-    """The request for `planner_process`. Raises PlannerError when the graph or the step kind is not known."""
+def plan_request(session: Session, store: Store, seconds: float, algorithm: str, order: str) -> dict[str, Any]:
+    """The request for `planner_process`. order: the daemon's setting of that name. Raises PlannerError when the graph or the step
+    kind is not known.
+    """
     report = session.report
     graph = store.graph(report.fingerprint)
     kind = session.step_kind()
@@ -42,7 +44,8 @@ def plan_request(session: Session, store: Store, seconds: float, algorithm: str,
         "seconds": seconds,
         "seed": session.state.losses + session.state.rounds,  # another round looks elsewhere
         "algorithm": algorithm,
-        "ordered": ordered,
+        "ordered": order != "none",
+        "whole_order": report.keeps_order and order in ("auto", "native"),
         "export": False,
     }
 

@@ -447,11 +447,14 @@ class GraphReport(google.protobuf.message.Message):
     NOTES_FIELD_NUMBER: builtins.int
     LIFTED_FIELD_NUMBER: builtins.int
     SHARED_FIELD_NUMBER: builtins.int
+    KEEPS_ORDER_FIELD_NUMBER: builtins.int
     session_id: builtins.str
     fingerprint: builtins.str
     """sha256 of the deterministic description of nodes, hex"""
     graph_def: builtins.bytes
     """TensorFlow's bytes with large constants cut; empty when the daemon knows the fingerprint"""
+    keeps_order: builtins.bool
+    """each device runs one op after the other, as a strategy's order says"""
     @property
     def pinned(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___PinnedOp]: ...
     @property
@@ -486,8 +489,9 @@ class GraphReport(google.protobuf.message.Message):
         notes: collections.abc.Iterable[builtins.str] | None = ...,
         lifted: collections.abc.Iterable[global___LiftedWait] | None = ...,
         shared: collections.abc.Iterable[global___SharedRead] | None = ...,
+        keeps_order: builtins.bool = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["colocated", b"colocated", "device_kinds", b"device_kinds", "fingerprint", b"fingerprint", "graph_def", b"graph_def", "kind", b"kind", "lifted", b"lifted", "notes", b"notes", "pinned", b"pinned", "session_id", b"session_id", "shared", b"shared", "split", b"split"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["colocated", b"colocated", "device_kinds", b"device_kinds", "fingerprint", b"fingerprint", "graph_def", b"graph_def", "keeps_order", b"keeps_order", "kind", b"kind", "lifted", b"lifted", "notes", b"notes", "pinned", b"pinned", "session_id", b"session_id", "shared", b"shared", "split", b"split"]) -> None: ...
 
 global___GraphReport = GraphReport
 

@@ -27,6 +27,7 @@ from stepd.hook.engine.reads import NOTHING, First, Reads, possible, serves
 from stepd.hook.model import Order
 from stepd.hook.order import barriers, control, priorities, rounds
 from stepd.hook.order.native import library
+from stepd.hook.order.native.library import Tables
 from stepd.hook.order.planning import NO_ORDER, still_possible
 from stepd.hook.order.steps import executed
 from stepd.hook.rewrite import shared_reads
@@ -47,8 +48,11 @@ class Copy:
         facts: Callable[[GraphView], Facts] | None = None,
         first: Reads = lambda kind: NOTHING,
         settled: Callable[[Kind], bool] = lambda kind: True,
+        tables: Tables = library,
     ) -> None:
-        """`first`: the reads that are to come first in steps of a kind. `settled`: has what it reads and writes an order else?"""
+        """`first`: the reads that are to come first in steps of a kind. `settled`: has what it reads and writes an order else?
+        `tables`: where the native executor finds priorities.
+        """
         self.plan = plan
         self._mirror = mirror
         self._homes = homes
@@ -57,6 +61,7 @@ class Copy:
         self._facts = facts
         self._first = first
         self._settled = settled
+        self._tables = tables
         # For step kinds that feed what is split: the same in one piece.
         self._unsplit: Copy | None = None
         # For step kinds that the edges of an order would drag ops into, or that would execute less without a barrier: the same
@@ -65,7 +70,7 @@ class Copy:
         # For step kinds in which other reads come first: the same with those.
         self._reading: dict[frozenset[First], Copy] = {}
         self._possible: dict[frozenset[First], frozenset[First]] = {}
-        self._table = 0  # of the native executor
+        self._table = 0
         self._operations: dict[str, Any] = {}
         self._to_fetch: dict[str, tuple[str, Any]] = {}  # what is fetched in the place of a sum, and its name
         self._here: dict[str, str] = {}
@@ -76,7 +81,8 @@ class Copy:
         return [other for other in (self._unordered, self._unsplit, *self._reading.values()) if other is not None]
 
     def _other(self, plan: Plan, facts: Callable[[GraphView], Facts] | None = None) -> Copy:
-        return Copy(plan, self._mirror, self._homes, self._new_prefix, self._devices, facts, self._first, self._settled)
+        seeing = facts, self._first, self._settled
+        return Copy(plan, self._mirror, self._homes, self._new_prefix, self._devices, *seeing, self._tables)
 
     def serving(self, kind: Kind, view: GraphView) -> Copy:
         """Where a step of `kind` runs: on this copy; on one without the order where that would change what it executes; on one
@@ -166,7 +172,7 @@ class Copy:
         if rounds.never_ends(nodes):
             raise ValueError("ops of the copy would wait for each other through a loop: no step of it would end")
         if self.plan.order.way is Order.NATIVE:
-            library.add(self._own_table(), priorities.with_table(nodes, missing, self.plan.order.priority, self._own_table()))
+            self._tables.add(self._own_table(), priorities.with_table(nodes, missing, self.plan.order.priority, self._own_table()))
         devices = [known.name for known in self._devices.all] if self._devices is not None else []
         whole = [name for name in missing if name not in plan.splits]
         to_fetch = terms.to_fetch(view, whole, mark, device, devices)
@@ -191,8 +197,8 @@ class Copy:
 
     def _own_table(self) -> int:
         if not self._table:
-            self._table = library.new_table()
-            weakref.finalize(self, library.drop, self._table)
+            self._table = self._tables.new_table()
+            weakref.finalize(self, self._tables.drop, self._table)
         return self._table
 
     def _device(self, view: GraphView, name: str) -> str:

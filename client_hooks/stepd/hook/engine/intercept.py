@@ -100,9 +100,11 @@ def new_session_ref(graph: Any, options: Any) -> Any:
     asked = session._config if log_of_placements is None else log_of_placements.quiet
     config = session_config.for_chaos(asked, settings)
     added = () if config is None or session._target or cluster is not None else session_config.added_by_chaos(asked, config)
-    native = "workers and servers have executors of their own"
+    native = "a server has executors of its own"
     if cluster is None and not session._target:
         config, native = session_config.with_executor(asked, config, settings)
+    elif cluster is not None:
+        native = session_config.at_workers(asked, cluster, settings)
     if config is None and log_of_placements is not None:
         config = asked
     if cluster is not None:

@@ -76,7 +76,8 @@ class Routing:
         ahead = Ahead(raw, direct, limited=config is not None and config.operation_timeout_in_ms > 0)
         made = Switcher(mirror, devices, bool(engine.target), ahead, engine.settings.copies)
         native = "it is for CPU devices" if any(d.type != "CPU" for d in devices.all) else engine.native
-        made.ordering = Ordering(engine.settings.order, pools(devices, self._threads() if direct else 0), native)
+        tables = engine.cluster.tables if local and engine.cluster is not None and not native else None
+        made.ordering = Ordering(engine.settings.order, pools(devices, self._threads() if direct else 0), native, tables)
         made.other_kinds, made.build_callables = engine.callables.kinds, engine.callables.build_ahead
         made.known = engine.known
         return made

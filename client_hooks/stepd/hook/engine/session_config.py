@@ -60,3 +60,13 @@ def with_executor(config: Any, own: Any, settings: EngineSettings) -> tuple[Any,
     more.CopyFrom(config if own is None else own)
     more.experimental.executor_type = executor
     return more, ""
+
+
+def at_workers(config: Any, cluster: Any, settings: EngineSettings) -> str:
+    """Why a session of the program's `config` on a cluster of local workers goes without the native executor; "" when it has it."""
+    chosen = config.experimental.executor_type if config is not None else ""
+    try:
+        return provider.at_workers(settings.order, chosen, cluster.tables.keep)
+    except Exception as e:  # as above
+        log.exception("giving the local workers the native executor failed (STEPD_ORDER=%s)", settings.order)
+        return f"giving it to the local workers failed: {e!r}"

@@ -169,12 +169,13 @@ class SessionEngine:
             kinds = self.kinds.steps()
             lifted = {lift.op: lift.barrier for lift in switcher.lifts(kinds)}
             shared = {share.op: share.by for share in switcher.sight.shares(kinds)}
+            keeps = switcher.ordering.keeps
         obstacles = (obstacle,) if obstacle else inventory(view, self.kinds.history()).obstacles
         graph_def = capi.graph_bytes(self.mirror.user_graph)
         offers = self.settings.splits and len(switcher.devices.usable) > 1
         offered = switcher.splitting.offered(view, classes) if offers else ()
         described = describe(view, classes, switcher.devices, graph_def, kinds, self.settings.user_devices, obstacles)
-        return replace(described, splits=offered, lifted=lifted, shared=shared)
+        return replace(described, splits=offered, lifted=lifted, shared=shared, keeps_order=keeps)
 
     def request_switch(self, strategy: LiveStrategy, way: Way, done: Callable[[SwitchOutcome], None]) -> None:
         worker.submit(functools.partial(requests.switch, self, strategy, way, done))

@@ -176,8 +176,8 @@ class Switcher:
         order = self.ordering.plan(strategy, seen, self.classes(), self.devices, plan.device_of, steps, plan.splits)
         reads = common(self.view(), {kind.step: self.sight.first_reads(kind) for kind in kinds})
         plan = reading(ordered(plan, order, self.view()), reads, self.view())
-        facts = self.splitting.facts
-        copy = Copy(plan, self.mirror, self.homes, self.new_prefix, self.devices, facts, self.sight.first_reads, self.sight.settled)
+        seeing = self.splitting.facts, self.sight.first_reads, self.sight.settled
+        copy = Copy(plan, self.mirror, self.homes, self.new_prefix, self.devices, *seeing, self.ordering.tables)
         self.kept[strategy.id] = copy
         return copy
 

@@ -15,6 +15,8 @@ from stepd.hook.engine.graphview import GraphView, is_stateful
 from stepd.hook.engine.home import home as home_of
 from stepd.hook.model import LiveStrategy, Order
 from stepd.hook.order.edges import Edge, Wanted, order_edges
+from stepd.hook.order.native import library
+from stepd.hook.order.native.library import Tables
 from stepd.hook.order.part_edges import part_edges
 from stepd.hook.order.schedule import Pool
 from stepd.hook.ports import StepKind
@@ -43,12 +45,24 @@ NO_ORDER = OrderPlan()
 class Ordering:
     """What a session can do about order. `pools`: by device; a device that is not in it is left alone.
 
-    `native`: "" when this session runs on the native executor, else why it does not.
+    `native`: "" when this session runs on the native executor, else why it does not. `workers`: the tables by which local workers
+    keep an order, where they do; else this process's own are meant.
     """
 
     setting: Order = Order.AUTO
     pools: Mapping[str, Pool] = field(default_factory=dict)
     native: str = "not available"
+    workers: Tables | None = None
+
+    @property
+    def tables(self) -> Tables:
+        """Where the native executor finds priorities."""
+        return library if self.workers is None else self.workers
+
+    @property
+    def keeps(self) -> bool:
+        """Whether each device runs one op after the other, as the order says, and not nearly so."""
+        return self.workers is not None and not self.native
 
     @property
     def lifts(self) -> bool:

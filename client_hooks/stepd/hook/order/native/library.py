@@ -11,12 +11,20 @@ import threading
 from array import array
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from stepd.hook.order.native.stamp import EXECUTOR_TYPE, FAILED, LIBRARY, NativeError, check_private, folder, stamp
 
 NOT_BUILT = "it is not built (STEPD_ORDER=native builds it, and so does python -m stepd.hook.order.native.build)"
 _tables = itertools.count(1)
+
+
+class Tables(Protocol):
+    """Where priorities are told: to this process (this module), or to local workers (local_order.py)."""
+
+    def new_table(self) -> int: ...
+    def add(self, table: int, priorities: Mapping[str, int]) -> None: ...
+    def drop(self, table: int) -> None: ...
 
 
 class _State:
@@ -39,7 +47,7 @@ def load(path: Path, text: str) -> None:
             raise NativeError(f"{path} cannot be loaded: {error}") from None
         if found != (text, EXECUTOR_TYPE):
             raise NativeError(f"{path} was built for another TensorFlow")
-        for name in ("made", "delegated"):
+        for name in ("made", "delegated", "take_over"):
             getattr(library, f"stepd_order_{name}").restype = ctypes.c_int64
         library.stepd_order_add.argtypes = [ctypes.c_int64, ctypes.c_char_p, ctypes.c_void_p, ctypes.c_int64]
         library.stepd_order_drop.argtypes = [ctypes.c_int64]
@@ -71,6 +79,14 @@ def load_if_built(environ: Mapping[str, str]) -> str:
     except (NativeError, OSError) as error:
         return str(error)
     return NOT_BUILT
+
+
+def take_over(lanes: int) -> None:
+    """Have the servers of this process run graphs that name a table on the executor too, `lanes` ops with priorities of a step at
+    once. Raises NativeError where they make their executors in a way that this does not reach. Nothing undoes it.
+    """
+    if not _State.library.stepd_order_take_over(lanes):
+        raise NativeError("this TensorFlow's servers make their executors by no call that can be redirected")
 
 
 def new_table() -> int:

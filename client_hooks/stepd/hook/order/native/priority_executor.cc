@@ -4,6 +4,9 @@
 // Priorities come from a side table by node name, since Grappler drops foreign attributes from nodes that it rewrites. A graph whose
 // nodes are in no table gets TensorFlow's own executor; so do devices other than CPUs, whose kernels this file was not tested with.
 // Pending counts, frames, iterations and dead tensors are TensorFlow's (PropagatorState); the run loop is this file's.
+//
+// A direct session asks for it by name. A server knows no names of executors: in a process that is one, `stepd_order_take_over` has its
+// graphs come here, and says how many ops with numbers a step runs at once.
 
 #include <algorithm>
 #include <atomic>
@@ -19,6 +22,7 @@
 #include <utility>
 #include <vector>
 
+#include "redirect.h"
 #include "tensorflow/core/common_runtime/device.h"
 #include "tensorflow/core/common_runtime/entry.h"
 #include "tensorflow/core/common_runtime/executor.h"
@@ -73,6 +77,13 @@ Tables& tables() {
   return *made;
 }
 
+// How many ops with numbers of a step run at once; 0: as many as there are threads. Then ops without a number that are worth a thread
+// run beside them, and transfers before all else: they only ask, or hand on what another device may wait for.
+std::atomic<int>& lanes() {
+  static std::atomic<int> made{0};
+  return made;
+}
+
 // The table that the nodes of `graph` name, or null.
 std::shared_ptr<Names> TableOf(const tf::Graph& graph) {
   for (const tf::Node* node : graph.op_nodes()) {
@@ -104,7 +115,7 @@ struct Later {
 
 class Queue {
  public:
-  explicit Queue(int64_t step_id) : step_id_(step_id) {}
+  explicit Queue(int64_t step_id) : step_id_(step_id), most_(lanes().load()) {}
   ~Queue();
 
   void Push(Item item) {
@@ -113,9 +124,21 @@ class Queue {
     heap_.push(item);
   }
 
+  // Whether a thread may begin to take items. When not, those that do so already take them all.
+  bool Enter() {
+    std::lock_guard<std::mutex> lock(mu_);
+    if (heap_.empty() || (most_ > 0 && working_ >= most_)) return false;
+    ++working_;
+    return true;
+  }
+
+  // The next item for a thread that has entered, or false: it has left then.
   bool Pop(Item* item) {
     std::lock_guard<std::mutex> lock(mu_);
-    if (heap_.empty()) return false;
+    if (heap_.empty()) {
+      --working_;
+      return false;
+    }
     *item = heap_.top();
     heap_.pop();
     return true;
@@ -126,7 +149,9 @@ class Queue {
 
  private:
   const int64_t step_id_;
+  const int most_;
   std::mutex mu_;
+  int working_ = 0;
   uint64_t arrivals_ = 0;
   std::priority_queue<Item, std::vector<Item>, Later> heap_;
 };
@@ -161,7 +186,8 @@ Queue::~Queue() {
 // -- executor: what is the same for all steps ---------------------------------------------------------------------------------------
 
 struct Shared {
-  Shared(const tf::LocalExecutorParams& params, std::shared_ptr<Names> table) : graph(params), names(std::move(table)) {}
+  Shared(const tf::LocalExecutorParams& params, std::shared_ptr<Names> table)
+      : graph(params), names(std::move(table)), most(lanes().load()) {}
 
   Status Initialize(const tf::Graph& g) {
     Status status = graph.Initialize(g);
@@ -217,8 +243,15 @@ struct Shared {
     });
   }
 
+  // Run where it became ready, before all else.
+  bool Urgent(const NodeItem& item) const { return most > 0 && item.is_transfer_node; }
+
+  // Worth a thread, but of no order: run by itself.
+  bool Alone(const NodeItem& item) const { return most > 0 && priority[item.node_id] == kFirst; }
+
   bool WorthAThread(const NodeItem& item) const {
     if (item.is_noop || item.const_tensor != nullptr || item.kernel_is_async || !item.kernel->IsExpensive()) return false;
+    if (Urgent(item)) return false;
     return nanos[item.node_id].load(std::memory_order_relaxed) >= kWorthAThreadNanos;
   }
 
@@ -233,6 +266,7 @@ struct Shared {
 
   tf::ImmutableExecutorState graph;
   std::shared_ptr<Names> names;
+  const int most;  // lanes
   std::vector<int32_t> priority;  // by node id
   std::unique_ptr<std::atomic<uint32_t>[]> nanos;
 };
@@ -246,8 +280,9 @@ class StepBase {
   virtual void Run(const Item& item) = 0;
 };
 
-// Runs items, the first of the queue each time, until it is empty.
+// Runs items, the first of the queue each time, until it is empty, where one more thread may.
 void Work(const std::shared_ptr<Queue>& queue) {
+  if (!queue->Enter()) return;
   Item item;
   while (queue->Pop(&item)) item.step->Run(item);
 }
@@ -261,7 +296,7 @@ class Step : public StepBase {
  public:
   using Node = typename Propagator::TaggedNode;
   using Nodes = typename Propagator::TaggedNodeSeq;
-  using Inline = typename Propagator::TaggedNodeReadyQueue;
+  using Ready = typename Propagator::TaggedNodeReadyQueue;
   static_assert(sizeof(Node) <= sizeof(Item::node) && std::is_trivially_copyable<Node>::value, "a node fits into an item");
 
   Step(Shared* shared, const tf::Executor::Args& args, tf::Executor::DoneCallback done)
@@ -274,6 +309,18 @@ class Step : public StepBase {
       user_device_ = tf::RenamedDevice::NewRenamedDevice(device()->name(), device(), false, false, args_.user_intra_op_threadpool);
     }
   }
+
+  // What one thread has to run by itself.
+  struct Inline {
+    bool empty() const { return urgent.empty() && others.empty(); }
+    Node Next() {
+      Ready& from = urgent.empty() ? others : urgent;
+      const Node next = from.front();
+      from.pop_front();
+      return next;
+    }
+    Ready urgent, others;
+  };
 
   void Start() {
     Nodes ready;
@@ -290,28 +337,24 @@ class Step : public StepBase {
     auto cheap = std::make_shared<Inline>();
     int costly = 0;
     for (const Node& node : ready) {
-      if (Costly(node)) {
+      if (!Costly(node)) {
+        Add(node, cheap.get());
+      } else if (shared_->Alone(node.get_node_item())) {
+        RunAway(node, runner, queue);
+      } else {
         Enqueue(node);
         ++costly;
-      } else {
-        cheap->push_back(node);
       }
     }
-    if (!cheap->empty()) {
-      runner([this, cheap, queue] {
-        if (RunAll(cheap.get())) Finish();
-        Work(queue);
-      });
-    }
+    if (!cheap->empty()) RunAway(std::move(cheap), runner, queue);
     for (int i = 0; i < costly; ++i) {
       runner([queue] { Work(queue); });
     }
   }
 
   void Run(const Item& item) override {
-    Node node = Load(item);
     Inline todo;
-    todo.push_back(node);
+    todo.others.push_back(Load(item));
     if (RunAll(&todo)) Finish();
   }
 
@@ -350,6 +393,24 @@ class Step : public StepBase {
     item.step = this;
     std::memcpy(&item.node, &node, sizeof(Node));
     queue_->Push(item);
+  }
+
+  void Add(const Node& node, Inline* todo) const {
+    (shared_->Urgent(node.get_node_item()) ? todo->urgent : todo->others).push_back(node);
+  }
+
+  // Has another thread run this. The step may be gone when it returns.
+  void RunAway(std::shared_ptr<Inline> todo, const tf::Executor::Args::Runner& runner, const std::shared_ptr<Queue>& queue) {
+    runner([this, todo = std::move(todo), queue] {
+      if (RunAll(todo.get())) Finish();
+      Work(queue);
+    });
+  }
+
+  void RunAway(const Node& node, const tf::Executor::Args::Runner& runner, const std::shared_ptr<Queue>& queue) {
+    auto todo = std::make_shared<Inline>();
+    todo->others.push_back(node);
+    RunAway(std::move(todo), runner, queue);
   }
 
   bool Costly(const Node& node) const {
@@ -408,11 +469,7 @@ class Step : public StepBase {
     Inputs inputs;
     Attributes attributes;
     bool ended = false;
-    while (!todo->empty()) {
-      const Node node = todo->front();
-      todo->pop_front();
-      ended = RunNode(node, &params, &inputs, &attributes, todo);
-    }
+    while (!todo->empty()) ended = RunNode(todo->Next(), &params, &inputs, &attributes, todo);
     return ended;
   }
 
@@ -683,37 +740,36 @@ class Step : public StepBase {
       todo = away.get();
     }
     // Once the last of them is queued, this step may be gone: what is used behind that is copied here.
+    const int most = shared_->most;
     const tf::Executor::Args::Runner* runner = &args_.runner;
     tf::Executor::Args::Runner copied;
     std::shared_ptr<Queue> queue;
-    Nodes costly;
+    Nodes costly, alone;
     for (const Node& node : *ready) {
-      if (Costly(node)) {
-        costly.push_back(node);
+      if (!Costly(node)) {
+        Add(node, todo);
+      } else if (shared_->Alone(node.get_node_item())) {
+        alone.push_back(node);
       } else {
-        todo->push_back(node);
+        costly.push_back(node);
       }
     }
-    if (away == nullptr && todo->empty() && costly.size() == 1) {
+    if (away == nullptr && todo->empty() && alone.empty() && costly.size() == 1) {
       Enqueue(costly[0]);  // the caller's thread takes the best of the queue next
       return false;
     }
-    if (!costly.empty() || away != nullptr) {
+    if (!costly.empty() || !alone.empty() || away != nullptr) {
       copied = *runner;
       queue = queue_;
     }
     for (const Node& node : costly) Enqueue(node);
-    size_t threads = costly.size();
+    for (const Node& node : alone) RunAway(node, copied, queue);
+    size_t threads = most > 0 ? std::min(costly.size(), static_cast<size_t>(most)) : costly.size();
     if (away == nullptr && todo->empty() && threads > 0) --threads;  // the caller's thread is free for one
     for (size_t i = 0; i < threads; ++i) {
       copied([queue] { Work(queue); });
     }
-    if (away != nullptr && !away->empty()) {
-      copied([this, away, queue] {
-        if (RunAll(away.get())) Finish();
-        Work(queue);
-      });
-    }
+    if (away != nullptr && !away->empty()) RunAway(std::move(away), copied, queue);
     return false;
   }
 
@@ -830,6 +886,14 @@ class Factory : public tf::ExecutorFactory {
   }
 };
 
+// In the place of NewLocalExecutor, where a server calls it.
+Status NewServerExecutor(const tf::LocalExecutorParams& params, const tf::Graph& graph, tf::Executor** made) {
+  std::unique_ptr<tf::Executor> executor;
+  Status status = Factory().NewExecutor(params, graph, &executor);
+  *made = executor.release();
+  return status;
+}
+
 }  // namespace stepd
 
 // -- what Python calls --------------------------------------------------------------------------------------------------------------
@@ -843,6 +907,13 @@ const char* stepd_order_executor_type() { return stepd::kExecutorType; }
 
 // Once a process.
 void stepd_order_register() { tensorflow::ExecutorFactory::Register(stepd::kExecutorType, new stepd::Factory); }
+
+// Has the servers of this process, made or not, ask here for executors from now on; of a step, `lanes` ops with numbers run at once.
+// Returns from how many places they do.
+int64_t stepd_order_take_over(int32_t lanes) {
+  stepd::lanes().store(lanes);
+  return stepd::Redirect(reinterpret_cast<void*>(&tensorflow::NewLocalExecutor), reinterpret_cast<void*>(&stepd::NewServerExecutor));
+}
 
 // Adds `count` nodes to a table: `names` are null-terminated, one after the other.
 void stepd_order_add(int64_t table, const char* names, const int32_t* priorities, int64_t count) {

@@ -276,3 +276,6 @@ PROGRAMS: tuple[Callable[[Sessions], Any], ...] = (
     many_threads,
     python_and_data,
 )
+
+SERVED = (training, loops_and_branches_v1, loops_and_branches_v2, functions, errors, many_threads)
+"""Those that sessions of a server can run as direct ones do."""

@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from stepd.hook.log import logger, tell_operator
 from stepd.hook.model import Order
@@ -24,22 +24,31 @@ _said: set[str] = set()
 
 def executor_type(setting: Order, chosen: str) -> tuple[str, str]:
     """(type of executor for a direct session, why not the native one). `chosen`: what the program's ConfigProto says."""
+    why = _why_not(setting, chosen, lambda: library.load_if_built(os.environ))
+    return ("", why) if why else (EXECUTOR_TYPE, "")
+
+
+def at_workers(setting: Order, chosen: str, keep: Callable[[], str]) -> str:
+    """Why the local workers do not run on the native executor, "" when they do. `keep`: has them do so, as far as it is built."""
+    return _why_not(setting, chosen, keep)
+
+
+def _why_not(setting: Order, chosen: str, take: Callable[[], str]) -> str:
     if setting not in (Order.AUTO, Order.NATIVE):
-        return "", f"STEPD_ORDER={setting.value}"
+        return f"STEPD_ORDER={setting.value}"
     if chosen:
-        return "", f"the program chose the executor {chosen}"
-    why = library.load_if_built(os.environ)
+        return f"the program chose the executor {chosen}"
+    why = take()
     if why == library.NOT_BUILT and setting is Order.NATIVE:
-        why = _build_and_wait()
-    if not why:
-        return EXECUTOR_TYPE, ""
-    if setting is Order.NATIVE and why not in _said:
+        why = _build() or take()
+    if why and setting is Order.NATIVE and why not in _said:
         _said.add(why)
         tell_operator(f"STEPD_ORDER=native: control edges are used instead, the native executor is not there: {why}")
-    return "", why
+    return why
 
 
-def _build_and_wait() -> str:
+def _build() -> str:
+    """Build and wait for it; why it did not end well, if so."""
     logger.info("building the native executor, once for this TensorFlow")
     command = [sys.executable, "-m", "stepd.hook.order.native.build"]
     environ: Mapping[str, str] = for_child(os.environ)
@@ -48,4 +57,4 @@ def _build_and_wait() -> str:
         subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, timeout=most, env=environ, check=False)
     except (OSError, subprocess.SubprocessError) as error:
         return f"its build did not end well: {error.__class__.__name__}"
-    return library.load_if_built(os.environ)
+    return ""

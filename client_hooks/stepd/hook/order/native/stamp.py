@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 SOURCE = Path(__file__).with_name("priority_executor.cc")
+HEADERS = (Path(__file__).with_name("redirect.h"),)
 LIBRARY = "priority_executor.so"
 FAILED = "failed.txt"
 EXECUTOR_TYPE = "STEPD_PRIORITY"
@@ -40,7 +41,7 @@ def stamp() -> Stamp:
         flags, links = tuple(tf.sysconfig.get_compile_flags()), tuple(tf.sysconfig.get_link_flags())
         include = Path(tf.sysconfig.get_include())
         framework = _framework(Path(tf.sysconfig.get_lib()), links)
-        source = SOURCE.read_bytes()
+        source = b"".join(path.read_bytes() for path in (SOURCE, *HEADERS))
     except (OSError, AttributeError) as error:
         raise NativeError(f"this TensorFlow cannot be built against: {error}") from None
     lies = framework.stat()
