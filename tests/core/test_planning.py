@@ -227,6 +227,25 @@ def test_what_costs_nothing_is_not_held_back_and_its_transfers_leave_at_once() -
     assert found.simulated_seconds == simulate_placement(slow, placement, found.priority).step_seconds
 
 
+def test_an_order_that_is_kept_whole_is_judged_alone() -> None:
+    """Where it is kept in part, what hangs on it counts half."""
+    known = [measured("", 0.101, in_force=True)]
+    problem = assemble(situation()).problem
+    placement = np.array([int(name in ("right", "right/bias")) for name in problem.op_names], dtype=np.int32)
+    backwards = np.arange(problem.n_ops, dtype=np.int32)[::-1].copy()
+    ranks = {}
+    for whole in (True, False):
+        plan = planning.begin(situation(), known, ordered=True, whole_order=whole)
+        found = plan.consider(Strategy("s", placement, backwards, 0.0))
+        assert found is not None
+        own = simulate_placement(plan.assembled.problem, placement, found.priority).step_seconds
+        anyhow = simulate_placement(plan.assembled.problem, placement, as_enforced(plan.assembled.problem, plan.order)).step_seconds
+        assert found.simulated_seconds == own != anyhow
+        ranks[whole] = plan._best[0][1]
+        assert ranks[whole] == (own if whole else (own + anyhow) / 2)
+    assert ranks[True] != ranks[False]
+
+
 def test_what_won_its_trial_before_is_where_a_search_starts_too() -> None:
     own = measured("", 0.101, in_force=True)
     won, lost = measured("won", 0.06, ("right/bias",)), measured("lost", 0.2, ("left",), lost=True)

@@ -83,7 +83,7 @@ def program(daemon: Daemon, tmp_path: Path) -> Iterator[subprocess.Popen[bytes]]
     script = tmp_path / "steps.py"
     script.write_text(STEPS)
     environ = {key: value for key, value in os.environ.items() if not key.startswith("STEPD_")}
-    environ |= {"TF_CPP_MIN_LOG_LEVEL": "3", "STEPD_SOCKET": str(daemon.socket), "STEPD_SPLITS": "1"}
+    environ |= {"TF_CPP_MIN_LOG_LEVEL": "3", "STEPD_SOCKET": str(daemon.socket), "STEPD_SPLITS": "1", "STEPD_ORDER": "control"}
     command = [sys.executable, "-m", "stepd.hook.launcher", "--no-daemon", "--local-devices", "2", sys.executable, str(script)]
     process = subprocess.Popen([*command, str(tmp_path / "stop"), str(tmp_path / "out")], env=environ)
     yield process

@@ -169,14 +169,14 @@ def daemon(tmp_path: Path) -> Iterator[FakeDaemon]:
 def native() -> Path:
     """The native executor, compiled once and kept under build/, loaded into this process; skipped where it cannot be compiled.
 
-    The tests that use it are its trial, so it has none of its own here.
+    The tests that use it are its trial, so it has none of its own here. `native.parents[3]` will do for XDG_CACHE_HOME.
     """
     pytest.importorskip("tensorflow")
     from stepd.hook.order.native import build, library
     from stepd.hook.order.native.stamp import LIBRARY, NativeError, stamp
 
     of = stamp()
-    place = Path(__file__).parents[2] / "build" / "native-test" / of.key
+    place = Path(__file__).parents[2] / "build" / "native-test" / "stepd" / "native" / of.key
     place.mkdir(mode=0o700, parents=True, exist_ok=True)
     path = place / LIBRARY
     with (place / "lock").open("a") as lock:

@@ -78,6 +78,32 @@ def test_receives_are_started_in_the_order_of_the_ops_that_wait_for_them(native:
     assert [int(k) for k in re.findall(r"Recv .*edge_\d+_sent(\d+);", told)] == order
 
 
+@pytest.mark.parametrize("lanes", [1, 2])
+def test_a_server_runs_its_ops_by_priority_so_many_at_once(native: Path, lanes: int) -> None:
+    order = list(range(16))
+    random.Random(lanes).shuffle(order)
+    command = [sys.executable, str(Path(__file__).with_name("served.py")), str(native), str(lanes), json.dumps(order)]
+    told = json.loads(subprocess.run(command, capture_output=True, text=True, check=True, timeout=120).stdout.splitlines()[-1])
+    ran = sorted(told["spans"], key=lambda k: told["spans"][k][0])
+    spans = told["spans"].values()
+    assert max(sum(begin <= now < end for begin, end in spans) for now, _ in spans) <= lanes
+    if lanes == 1:
+        assert ran == [str(k) for k in order]
+    assert told["waited"], "an op without a priority kept one that has one from running"
+    assert told["plain"] == told["values"]
+    assert told["delegated"] > 0, "graphs without priorities are TensorFlow's"
+
+
+def test_what_cannot_be_redirected_is_told(native: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Nowhere:
+        def stepd_order_take_over(self, lanes: int) -> int:
+            return 0
+
+    monkeypatch.setattr(library._State, "library", Nowhere())
+    with pytest.raises(NativeError, match="servers"):
+        library.take_over(1)
+
+
 def test_a_graph_without_priorities_is_left_to_tensorflow(native: Path) -> None:
     config = tf.ConfigProto()
     config.experimental.executor_type = EXECUTOR_TYPE
@@ -184,6 +210,18 @@ def test_who_asked_for_it_by_name_is_told_once(monkeypatch: pytest.MonkeyPatch, 
         assert provider.executor_type(Order.NATIVE, "") == ("", "a reason of this test")
     told = capsys.readouterr().err
     assert told.count("a reason of this test") == 1 and "control edges are used instead" in told
+
+
+def test_local_workers_have_it_built_only_for_who_asks_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    begun: list[Any] = []
+    monkeypatch.setattr(provider.subprocess, "run", lambda command, **_: begun.append(command))
+
+    def keep() -> str:
+        return "" if begun else library.NOT_BUILT
+
+    assert provider.at_workers(Order.CONTROL, "", keep) == "STEPD_ORDER=control"
+    assert provider.at_workers(Order.AUTO, "", keep) == library.NOT_BUILT and not begun
+    assert provider.at_workers(Order.NATIVE, "", keep) == "" and len(begun) == 1
 
 
 def test_an_order_says_native_where_the_session_has_it() -> None:
