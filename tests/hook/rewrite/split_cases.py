@@ -139,6 +139,9 @@ def contractions(i: Inputs) -> None:
     a, b = i.real(3, 4, 5), i.fixed(5, 2, 6)
     i.gradients(tf.einsum("btf,fnh->btnh", a, b), a, b)
     i.gradients(tf.einsum("btnh,bfnh->bntf", i.real(3, 4, 2, 5), i.real(3, 4, 2, 5)))
+
+
+def ellipses(i: Inputs) -> None:
     query = i.real(3, 2, 4, 5)
     i.gradients(tf.einsum("...x,xy->...y", query, i.fixed(5, 6)), query)
     i.gradients(tf.einsum("...qd,...kd->...qk", query, query), query)
@@ -323,5 +326,5 @@ def recurrent(i: Inputs) -> None:
         tf.gradients([r.cs, r.h], [steps, c, h, w, bias], grad_ys=[tf.cos(r.cs), tf.cos(r.h)])
 
 
-CASES = (elementwise, by_name, contractions, convolutions, kernels_of_float, reductions, layouts, matrices, recurrent)
+CASES = (elementwise, by_name, contractions, ellipses, convolutions, kernels_of_float, reductions, layouts, matrices, recurrent)
 NOT_IN_HALF = (by_name, recurrent, matrices, kernels_of_float)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -19,6 +20,17 @@ Shares = Sequence[Sequence[float]]
 BFLOAT16 = np.dtype(tf.bfloat16.as_numpy_dtype)
 TOLERANCE = {np.dtype(np.float64): 1e-10, np.dtype(np.float32): 2e-5, np.dtype(np.float16): 2e-2, BFLOAT16: 8e-2}
 """Relative to the largest value: some units in the last place of each type."""
+
+
+@functools.cache
+def computes_ellipses(dtype: Any) -> bool:
+    """Whether TensorFlow itself is right about `...x,xy->...y` in this dtype. It is not in float16 on processors that compute in it
+    (AVX-512 FP16), by oneDNN's kernels (2.21; right with TF_ENABLE_ONEDNN_OPTS=0): the whole op is off by more than its values."""
+    rows, matrix = np.random.RandomState(0).uniform(-1, 1, (2, 4, 5)), np.random.RandomState(1).uniform(-1, 1, (5, 6))
+    with tf.Graph().as_default(), tf.Session() as session:
+        of = (tf.placeholder_with_default(value.astype(dtype), value.shape) for value in (rows, matrix))
+        found = session.run(tf.einsum("...x,xy->...y", *of))
+    return bool(np.allclose(found.astype(np.float64), rows @ matrix, atol=0.1))
 
 
 def facts_of(graph: Any) -> Facts:
