@@ -27,7 +27,9 @@ $(RUNS): pyproject.toml # what the demo needs, in two thirds of the time
 install: $(STAMP) ## a virtual environment in build/venv with everything
 
 demo: $(RUNS) ## an unmodified training script, plainly, hand-placed and under stepd, on two local devices
-	$(BIN)/stepd warm-up
+	@echo "compiling the planners and, for local devices, the native executor: once, a minute or two"
+	@mkdir -p build; $(BIN)/python -m stepd.hook.order.native.build > build/native.log 2>&1 & $(BIN)/stepd warm-up; \
+	  wait $$! || echo "orders will be kept by control edges: $$(tail -1 build/native.log)"
 	$(BIN)/python docs/examples/demo.py --out build/demo
 
 test: $(STAMP) ## all tests that a commit must pass

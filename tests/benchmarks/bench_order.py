@@ -6,7 +6,7 @@ Every case is placed by hand on two devices and stays there; the order is by upw
 by the op times of traced steps). A round measures every way once, in random order, on copies that were made before; a ratio is a
 round's median step over that of the same round without an order; many short rounds tell a few per cent, and say how surely. `fan`,
 `join` and `backward` are built so that order decides, the others not. In one process both devices share two threads; with --workers
-they are two pinned worker processes, which only control edges reach. Prints JSON.
+they are two pinned worker processes. Prints JSON.
 """
 
 from __future__ import annotations
@@ -276,7 +276,7 @@ def main() -> int:
 
         tf.disable_v2_behavior()
         ways: tuple[str, ...] = WAYS
-        if args.workers or provider.executor_type(Order.NATIVE, "")[1]:
+        if provider.executor_type(Order.NATIVE, "")[1]:
             ways = WAYS[:2]
         watcher = Watcher()
         cluster = local_devices.local_cluster if args.workers else None

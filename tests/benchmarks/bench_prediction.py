@@ -78,12 +78,12 @@ class Training:
         return parse_problem(path.read_text())
 
     def activate(self, problem: Problem, strategy: Strategy) -> float:
-        """Has the strategy in force, its order enforced by control edges; returns the moment when it was."""
+        """Has the strategy in force, its order enforced as well as can be; returns the moment when it was."""
         names = [device.name for device in problem.devices]
         chosen = {op: names[k] for op, k in zip(problem.op_names, strategy.placement.tolist(), strict=True)}
         priority = dict(zip(problem.op_names, strategy.priority.tolist(), strict=True))
         path = self.folder / "strategy.json"
-        path.write_text(json.dumps({"devices": names, "placement": chosen, "priority": priority, "order": "control"}))
+        path.write_text(json.dumps({"devices": names, "placement": chosen, "priority": priority}))
         switches = self.events("switch")
         answer = self.stepctl("activate", "digits", str(path), "--pin")
         if answer.returncode != 0:

@@ -107,7 +107,7 @@ def child(options: argparse.Namespace) -> None:
     heard.ask(lambda done: engine.request_rollback("bench", done), lambda: None)
     found = plan(engine, models, today, (plain.train_name,), statistics.median(plain.steps(options.steps)))
     if found is not None:
-        strategies |= {"planned": live(engine, found, Order.NONE), "ordered": live(engine, found, Order.CONTROL)}
+        strategies |= {"planned": live(engine, found, Order.NONE), "ordered": live(engine, found, Order.AUTO)}
         print(describe(engine.planned, found), file=sys.stderr, flush=True)
     for _ in range(options.rounds):
         for way, running in runs.items():

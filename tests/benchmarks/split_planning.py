@@ -46,7 +46,9 @@ def learn(models: CostModels, engine: Any, records: list[Any]) -> dict[str, str]
 def plan(engine: Any, models: CostModels, today: dict[str, str], outputs: tuple[str, ...], seconds: float) -> Candidate | None:
     """The best strategy with splits for steps that run `outputs` and take `seconds` now; None: none is better than today."""
     told: list[Candidate] = []
-    planning = begin(_situation(engine, models, today, outputs), [Measured("", today, {}, seconds, in_force=True)], ordered=True)
+    known = [Measured("", today, {}, seconds, in_force=True)]
+    whole = engine.describe().keeps_order
+    planning = begin(_situation(engine, models, today, outputs), known, ordered=True, whole_order=whole)
     run(planning, lambda *_: None, told.append)
     engine.planned = planning.assembled.problem
     return told[-1] if told and told[-1].algorithm == "replicate" else None

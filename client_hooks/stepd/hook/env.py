@@ -119,8 +119,8 @@ VARIABLES: tuple[Variable, ...] = (
         "order",
         "auto, native, control or none",
         "How execution order is enforced. auto: as the strategy asks, which is the native executor where it is built, else control "
-        "edges. native: it is built when it is not there; only sessions in the program's own process, with TensorFlow 2.21 and a "
-        "C++ compiler; control edges elsewhere.",
+        "edges. native: it is built when it is not there; only CPU devices of the program's own process and local devices, with "
+        "TensorFlow 2.21 and a C++ compiler; control edges elsewhere.",
         env_values.order,
     ),
     Variable(
