@@ -77,8 +77,9 @@ Tables& tables() {
   return *made;
 }
 
-// How many ops with numbers of a step run at once; 0: as many as there are threads. Then ops without a number that are worth a thread
-// run beside them, and transfers before all else: they only ask, or hand on what another device may wait for.
+// How many ops with numbers of a step run at once; 0: as many as there are threads. Otherwise transfers come before all else: they only
+// ask, or hand on what another device may wait for. Ops that got no number have that of who waits for them first; what updates a
+// variable, for which nobody waits, comes last; and what may wait for something itself (anything else with state) runs beside.
 std::atomic<int>& lanes() {
   static std::atomic<int> made{0};
   return made;
@@ -130,6 +131,12 @@ class Queue {
     if (heap_.empty() || (most_ > 0 && working_ >= most_)) return false;
     ++working_;
     return true;
+  }
+
+  // How many more threads may, where there is a limit.
+  size_t Free() {
+    std::lock_guard<std::mutex> lock(mu_);
+    return static_cast<size_t>(std::max(most_ - working_, 0));
   }
 
   // The next item for a thread that has entered, or false: it has left then.
@@ -202,13 +209,15 @@ struct Shared {
       auto found = names->find(item->kernel->name());
       if (found != names->end()) priority[i] = found->second;
     }
-    SortReceives(g);
+    const std::vector<int32_t> waited_for = WaitedFor(g);
+    SortReceives(waited_for);
+    if (most > 0) Inherit(g, waited_for);
     return status;  // allocator attributes are set by now
   }
 
-  // Receives are started in the order of who waits for them, directly or behind ops without a number, and before what else a step
-  // begins with: they only ask. Found from the ops with numbers back, the first in order before the others, each node once.
-  void SortReceives(const tf::Graph& g) {
+  // By node without a number: the first number that waits for it, directly or behind others without one. Found from the ops with
+  // numbers back, the first in order before the others, each node once.
+  std::vector<int32_t> WaitedFor(const tf::Graph& g) const {
     std::vector<int32_t> waited_for(priority.size(), INT32_MAX);
     std::vector<const tf::Node*> ordered;
     for (const tf::Node* node : g.op_nodes()) {
@@ -227,20 +236,30 @@ struct Shared {
           const tf::Node* source = edge->src();
           if (seen[source->id()] || priority[source->id()] != kFirst) continue;
           seen[source->id()] = true;
-          if (source->IsRecv()) {
-            waited_for[source->id()] = priority[from->id()];
-          } else {
-            todo.push_back(source);
-          }
+          waited_for[source->id()] = priority[from->id()];
+          if (!source->IsRecv()) todo.push_back(source);
         }
       }
     }
+    return waited_for;
+  }
+
+  // Receives are started in the order of who waits for them, and before what else a step begins with: they only ask.
+  void SortReceives(const std::vector<int32_t>& waited_for) {
     // All that a step begins with hangs on the source, and is started in the order of its edges, which this executor's view owns.
     const auto edges = graph.graph_view().node(tf::Graph::kSourceId)->output_control_edges();
     auto* first = const_cast<tf::ControlEdgeInfo*>(edges.data());
     std::stable_sort(first, first + edges.size(), [&waited_for](const tf::ControlEdgeInfo& a, const tf::ControlEdgeInfo& b) {
       return waited_for[a.dst_id] < waited_for[b.dst_id];
     });
+  }
+
+  void Inherit(const tf::Graph& g, const std::vector<int32_t>& waited_for) {
+    for (const tf::Node* node : g.op_nodes()) {
+      const std::string& op = node->type_string();
+      const bool updates = op.find("Apply") != std::string::npos || op.find("Assign") != std::string::npos;
+      if (priority[node->id()] == kFirst && (updates || !node->op_def().is_stateful())) priority[node->id()] = waited_for[node->id()];
+    }
   }
 
   // Run where it became ready, before all else.
@@ -334,6 +353,7 @@ class Step : public StepBase {
     // soon as they are in it, and this step may be gone with the last.
     const tf::Executor::Args::Runner runner = args_.runner;
     std::shared_ptr<Queue> queue = queue_;
+    const int most = shared_->most;
     auto cheap = std::make_shared<Inline>();
     int costly = 0;
     for (const Node& node : ready) {
@@ -347,7 +367,7 @@ class Step : public StepBase {
       }
     }
     if (!cheap->empty()) RunAway(std::move(cheap), runner, queue);
-    for (int i = 0; i < costly; ++i) {
+    for (int i = 0; i < (most > 0 ? std::min(costly, most) : costly); ++i) {
       runner([queue] { Work(queue); });
     }
   }
@@ -764,8 +784,12 @@ class Step : public StepBase {
     }
     for (const Node& node : costly) Enqueue(node);
     for (const Node& node : alone) RunAway(node, copied, queue);
-    size_t threads = most > 0 ? std::min(costly.size(), static_cast<size_t>(most)) : costly.size();
-    if (away == nullptr && todo->empty() && threads > 0) --threads;  // the caller's thread is free for one
+    size_t threads = costly.size();
+    if (most > 0 && threads > 0) {
+      threads = std::min(threads, queue->Free());  // those that take items already take these too
+    } else if (away == nullptr && todo->empty() && threads > 0) {
+      --threads;  // the caller's thread is free for one
+    }
     for (size_t i = 0; i < threads; ++i) {
       copied([queue] { Work(queue); });
     }
