@@ -36,8 +36,9 @@ HERE = Path(__file__).parent
 SCRIPT = HERE / "train_digits.py"
 BIN = Path(sys.executable).parent
 WARM_UP = 20  # steps that build executors and fill caches
-TURN = 20  # steps
-COMPARED = 40  # steps of each job, by turns
+TURN = 10  # steps: the machine's pace may change within seconds
+COMPARED = 60  # steps of each job, by turns
+SHOWN = 20  # every so many steps a line
 TRIAL = 40.0  # seconds beyond its limit that a job may take to end a trial, which is not to fall into the turns
 ENDLESS = 1_000_000  # steps: the jobs are told when to end
 console = Console(highlight=False)
@@ -54,11 +55,12 @@ def start(
 ) -> Job:
     """Start the script in a process of its own."""
     result, report = out / f"{name}.json", out / f"{name}-events.jsonl"
-    command = [*prefix, sys.executable, str(SCRIPT), "--steps", str(ENDLESS), "--out", str(result), *options]
+    endless = ["--steps", str(ENDLESS), "--log-every", str(TURN), "--out", str(result)]
+    command = [*prefix, sys.executable, str(SCRIPT), *endless, *options]
     script = subprocess.Popen(
         command, env=os.environ | (environ or {}) | {"STEPD_REPORT": str(report)}, stderr=subprocess.PIPE, text=True
     )
-    return Job(name, script, result, report, others, lambda line: console.print(f"  {line}"))
+    return Job(name, script, result, report, others, lambda line: console.print(f"  {line}"), SHOWN)
 
 
 def free_port() -> int:

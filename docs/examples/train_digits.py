@@ -94,6 +94,7 @@ def main():
     parser.add_argument("--batch", type=int, default=16)
     parser.add_argument("--target", default="", help="a TensorFlow server to run on")
     parser.add_argument("--devices", default="", help="two devices, by hand: A,B")
+    parser.add_argument("--log-every", type=int, default=20, metavar="STEPS")
     parser.add_argument("--out", type=pathlib.Path, help="write losses and step times here, as JSON")
     options = parser.parse_args()
 
@@ -122,7 +123,7 @@ def main():
             seconds.append(time.perf_counter() - start)
             starts.append(start)
             losses.append(float(value))
-            if step % 20 == 0:
+            if step % options.log_every == 0:
                 print(f"step {step:5d}  loss {value:.4f}  {seconds[-1] * 1000:7.1f} ms", file=sys.stderr, flush=True)
     if options.out:
         options.out.write_text(json.dumps({"losses": losses, "seconds": seconds, "starts": starts}))

@@ -27,7 +27,8 @@ STEP = re.compile(r"step +(\d+) ")
 class Job:
     """A script that prints "step N ..." on standard error and writes losses, starts and seconds of its steps to `result`.
 
-    `others`: processes that run for it alone. `report`: where its session's events are written, if at all.
+    `others`: processes that run for it alone. `report`: where its session's events are written, if at all. `shown`: lines of steps
+    that this divides are handed to `said`, as all events are.
     """
 
     name: str
@@ -36,6 +37,7 @@ class Job:
     report: Path
     others: list[subprocess.Popen[bytes]] = field(default_factory=list)
     said: Callable[[str], None] = print
+    shown: int = 1
     step: int = -1
     pauses: list[tuple[float, float]] = field(default_factory=list)
     _stopped_at: float = 0.0
@@ -64,8 +66,9 @@ class Job:
         for line in self.script.stderr:
             self._tail = [*self._tail[-20:], line]
             if match := STEP.match(line):
-                self.said(line.rstrip())
                 self.step = int(match[1])
+                if self.step % self.shown == 0:
+                    self.said(line.rstrip())
             self._show_events()
             if self.step >= step:
                 self._signal(signal.SIGSTOP)
