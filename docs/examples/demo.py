@@ -7,8 +7,9 @@ Runs docs/examples/train_digits.py, which knows nothing of stepd, on two local d
 3. under stepd on both, switched in the session, and once more, switched by checkpoint and restart; the daemon remembers what it
    learned from the first of the two.
 
-Each job under stepd first runs alone until its strategy has settled: the daemon has looked for one, and judged it. Then it is told
-to leave it at that (`stepctl pause`), and all jobs take turns of some steps, so that none has the machine's best minute for itself.
+Each job under stepd first runs alone until its strategy has settled: the daemon has looked for one, and judged it; in the first job
+three times, since what it measured of one strategy makes the next better. Then it is told to leave it at that (`stepctl pause`),
+and all jobs take turns of some steps, so that none has the machine's best minute for itself.
 Every loss of every step is compared with the plain run's. Ends with a table and OUT/summary.json.
 """
 
@@ -38,6 +39,7 @@ BIN = Path(sys.executable).parent
 WARM_UP = 20  # steps that build executors and fill caches
 TURN = 10  # steps: the machine's pace may change within seconds
 COMPARED = 60  # steps of each job, by turns
+PLANS = {"in-session": 3, "restart": 1}  # that the daemon makes for a job; the second begins with what was best in the first
 SHOWN = 20  # every so many steps a line
 TRIAL = 40.0  # seconds beyond its limit that a job may take to end a trial, which is not to fall into the turns
 ENDLESS = 1_000_000  # steps: the jobs are told when to end
@@ -111,10 +113,12 @@ def decisions(path: Path, name: str) -> list[dict]:
     return [event for event in events if event["event"] == "session" and event["job"] == job]
 
 
-def settled(made: list[dict]) -> bool:
-    """Has the daemon planned for a job, and judged what came of it?"""
-    planned = any(event["phase"] == "PLANNING" or event["note"].startswith("costs did not change") for event in made)
-    return planned and made[-1]["phase"] in ("COMMITTED", "WATCHING", "ROLLED_BACK")
+def settled(made: list[dict], plans: int) -> bool:
+    """Has the daemon planned for a job so many times, or found nothing better the last time, and judged what came of it?"""
+    phases = [event["phase"] for event in made]
+    known = any(event["note"].startswith("costs did not change") for event in made)
+    at_rest = bool(phases) and phases[-1] in ("COMMITTED", "WATCHING", "ROLLED_BACK")
+    return at_rest and (known or phases.count("PLANNING") >= plans or phases[-2:-1] == ["PLANNING"])
 
 
 def on_trial(made: list[dict]) -> bool:
@@ -141,7 +145,7 @@ def compared(out: Path, cores: list[int], most: float, processes: contextlib.Exi
         while (seconds := time.monotonic() - began) < most + TRIAL:
             job.run_until(job.step + TURN)
             made = decisions(out, way)
-            if settled(made) or (seconds >= most and not on_trial(made)):
+            if settled(made, PLANS[way]) or (seconds >= most and not on_trial(made)):
                 break
         process.send_signal(signal.SIGCONT)
         stepctl(path, "pause", way)
@@ -209,7 +213,7 @@ def show(summary: dict[str, float | int]) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, default=Path("build/demo"))
-    parser.add_argument("--most", type=float, default=60.0, help="seconds that a job under stepd may take to settle")
+    parser.add_argument("--most", type=float, default=110.0, help="seconds that a job under stepd may take to settle")
     options = parser.parse_args()
     cores = sorted(os.sched_getaffinity(0))[:2]
     if len(cores) < 2:
