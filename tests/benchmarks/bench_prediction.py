@@ -1,15 +1,14 @@
 """How well the execution model predicts real steps: `make bench-prediction`.
 
 Trains docs/examples/train_digits.py on two local devices, asks the daemon for the learned planning problem, places it with several
-algorithms and the portfolio, has each strategy run for some seconds in its own order (pinned: the guard keeps it whatever it costs)
-and prints its predicted and measured step times, with what crosses between the devices. Predictions are scaled by what one device
-measured.
+algorithms and the portfolio, and has each strategy run for some seconds in its own order (pinned: the guard keeps it whatever it
+costs), all of them by turns. Prints predicted and measured step times, and what crosses between the devices. Predictions are scaled
+by what one device measured.
 """
 
 from __future__ import annotations
 
 import argparse
-import itertools
 import json
 import math
 import os
@@ -107,10 +106,11 @@ def without_handling(problem: Problem) -> Problem:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--seconds", type=float, default=7.0, help="for each placement")
+    parser.add_argument("--seconds", type=float, default=3.0, help="of each turn of a placement")
+    parser.add_argument("--rounds", type=int, default=4)
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
-        steps = int(60 + PLAN_SECONDS / 0.05 + (options.seconds + 2) * (len(ALGORITHMS) + 2) / 0.11)
+        steps = int(60 + PLAN_SECONDS / 0.05 + options.rounds * (options.seconds + 1) * (len(ALGORITHMS) + 2) / 0.11)
         training = Training(Path(folder), steps)
         try:
             problem = training.problem()
@@ -121,28 +121,29 @@ def main() -> None:
             with ThreadPoolExecutor(1) as pool:
                 settings = registry.PlanOptions(budget_seconds=PLAN_SECONDS, run_all=pool.map, clock=time.process_time)
                 strategies |= {name: registry.plan(name, problem, settings) for name in ALGORITHMS}
-            marks = []
-            for name, strategy in strategies.items():
-                marks.append((name, training.activate(problem, strategy)))
-                time.sleep(options.seconds)
-            marks.append(("", time.perf_counter()))
+            turns = []
+            for _ in range(options.rounds):
+                for name in strategies:
+                    begin = training.activate(problem, strategies[name])
+                    time.sleep(options.seconds)
+                    turns.append((name, begin, time.perf_counter()))
             training.script.wait()
         finally:
             training.script.kill()
             training.daemon.terminate()
             training.daemon.wait()
         run = json.loads((Path(folder) / "run.json").read_text())
-    show(problem, strategies, marks, run)
+    show(problem, strategies, turns, run)
 
 
-def show(problem: Problem, strategies: dict[str, Strategy], marks: list[tuple[str, float]], run: dict) -> None:  # type: ignore[type-arg]
+def show(problem: Problem, strategies: dict[str, Strategy], turns: list[tuple[str, float, float]], run: dict) -> None:  # type: ignore[type-arg]
     plain = without_handling(problem)
     scale, misses = 0.0, []
     print(f"{'placement':18} {'sent':>5} {'MB':>6} {'measured ms':>12} {'predicted':>10} {'without handling':>17}")
-    for (name, begin), (_, end) in itertools.pairwise(marks):
-        seconds = [s for s, at in zip(run["seconds"], run["starts"], strict=True) if begin + 1.0 < at < end - 0.3]
-        measured = statistics.median(seconds)
-        strategy = strategies[name]
+    steps = list(zip(run["seconds"], run["starts"], strict=True))
+    for name, strategy in strategies.items():
+        mine = [(begin, end) for turned, begin, end in turns if turned == name]
+        measured = statistics.median(s for s, at in steps if any(begin + 0.7 < at < end - 0.3 for begin, end in mine))
         predicted = [simulate_placement(p, strategy.placement, strategy.priority).step_seconds for p in (problem, plain)]
         scale = scale or measured / predicted[0]
         misses.append([math.log(scale * p / measured) for p in predicted])
