@@ -14,7 +14,7 @@ from typing import Any
 
 FEW, MANY = 2, 64  # hops: half of them are sent by this worker, half received
 LARGE = 64 * 1024  # float32 elements: 256 KiB, of which MANY take some twenty milliseconds
-ROUNDS = 5
+ROUNDS = 10
 LEAST, MOST = (2e-6, 2e-11), (2e-3, 1e-8)
 """Seconds, and seconds a byte, that are believable: what lies outside was measured beside something else."""
 
