@@ -48,6 +48,9 @@ found = table.lookup(tf.constant(["b", "c"]))
 inner = tf.function(lambda y: tf.numpy_function(times_ten, [y], tf.float32))(x)
 bad = tf.gather(tf.constant([1, 2]), v1.placeholder_with_default(7, []), name="bad")
 saver = v1.train.Saver()
+written, note = tf.io.write_file("note", "here"), tf.io.read_file("note")
+lines = v1.data.make_initializable_iterator(tf.data.TextLineDataset("note"))  # a worker reads it
+line = lines.get_next()
 initialize = v1.global_variables_initializer()
 with v1.Session() as session:
     seen.append(error(session, x)[0])
@@ -61,6 +64,12 @@ with v1.Session() as session:
     session.run(r.assign(50.0))
     saver.restore(session, path)
     seen += session.run([x, r]) + [session.make_callable([r])()]
+    os.mkdir("below")
+    os.chdir("below")
+    seen.append(error(session, note)[0])
+    session.run(written)
+    session.run(lines.initializer)
+    seen += [session.run(note).decode(), session.run(line).decode()]
     with v1.Session() as other:
         seen.append(error(other, x)[0])
         other.run(initialize)
@@ -96,6 +105,8 @@ def test_a_plain_program_sees_the_same_on_two_workers(tmp_path: Path) -> None:
     local = run(tmp_path / "local", *launcher)
     assert len(local["devices"]) == cores + 1
     assert local["seen"] == plain["seen"]
-    assert sorted(path.name for path in (tmp_path / "local").iterdir()) == sorted(
-        path.name for path in (tmp_path / "plain").iterdir()
-    )
+    assert files(tmp_path / "local") == files(tmp_path / "plain")
+
+
+def files(folder: Path) -> list[str]:
+    return sorted(str(path.relative_to(folder)) for path in folder.rglob("*"))

@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from stepd.hook.local_folder import Followed
 from stepd.hook.local_handling import Cost
 from stepd.hook.local_order import WorkerTables, request
 from stepd.hook.log import logger, tell_operator
@@ -66,7 +67,10 @@ _FROM_TASK = re.compile(rf"^From /job:{JOB}/replica:\d+/task:\d+:\n", re.MULTILI
 # One error that reached the master from several tasks, told once for each between two lines.
 _SEVERAL = re.compile(r"\A\n=+\n(.*)\n=+\n\Z", re.DOTALL)
 # What a master says in words of its own.
-_OTHER_WORDS = {"Operation timed out.": "Timed out waiting for notification"}
+_OTHER_WORDS = {
+    "Operation timed out.": "Timed out waiting for notification",
+    "Must run PartialRunSetup before performing partial runs": "Must run 'setup' before performing partial runs!",
+}
 _EACH = re.compile(rf"^[A-Z_]+: (?=From /job:{JOB}/)", re.MULTILINE)
 
 
@@ -110,7 +114,7 @@ class Handling:
 class LocalCluster:
     """`target`: of the server in this process. `workers`: their devices, worker 0 (the default) first. `trainer`: the device of
     the training process itself. `addresses`: host:port of all tasks, the trainer's last. `handling`: what transfers cost them.
-    `tables`: by which they keep an order."""
+    `tables`: by which they keep an order. `folder`: where they are."""
 
     target: str
     workers: tuple[str, ...]
@@ -118,6 +122,7 @@ class LocalCluster:
     addresses: tuple[str, ...]
     handling: Handling | None = None
     tables: WorkerTables | None = None
+    folder: Followed | None = None
 
     def session_config(self, config: Any) -> Any:
         """A copy of the program's ConfigProto that makes a session of this cluster, with state of its own."""
@@ -130,6 +135,11 @@ class LocalCluster:
         for task, address in enumerate(self.addresses):
             job.tasks[task] = address
         return copy
+
+    def follow(self) -> None:
+        """Have relative paths in ops that run on workers begin where they would in this process."""
+        if self.folder is not None:
+            self.folder.follow()
 
     @staticmethod
     def plain_error_text(text: str) -> str:
@@ -179,7 +189,7 @@ def local_cluster() -> LocalCluster | None:
 def _join(folder: str) -> LocalCluster:
     names = json.loads(Path(folder, CLUSTER_FILE).read_text(encoding="utf-8"))["workers"]
     paths = [str(Path(folder, name)) for name in names]
-    wanted = {"environ": relevant_environment(), "folder": str(Path.cwd())}
+    wanted: dict[str, Any] = {"environ": relevant_environment(), "folder": str(Path.cwd())}
     deadline = time.monotonic() + READY_SECONDS
     addresses = [ask(path, wanted, deadline) for path in paths]
     from tensorflow.core.protobuf import config_pb2
@@ -197,6 +207,7 @@ def _join(folder: str) -> LocalCluster:
         addresses=(*addresses, target.removeprefix("grpc://")),
         handling=_handling(paths[0], addresses[1:]),
         tables=WorkerTables(paths),
+        folder=Followed(paths, wanted["folder"]),
     )
 
 

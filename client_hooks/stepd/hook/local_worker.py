@@ -90,14 +90,14 @@ class Worker:
             return _keep_order(int(request["keep_order"]))
         if "table" in request:
             return _know(int(request["table"]), request["priorities"])
+        if "environ" not in request:
+            return _go_to(request["folder"])
         environ: dict[str, str] = request["environ"]
         if environ != self._environ and self._server is None:
             self._start_again(environ)
         if self._server is None:
-            try:
-                os.chdir(request["folder"])
-            except OSError as error:
-                sys.stderr.write(f"stays in its own folder: {error}\n")
+            if problem := _go_to(request["folder"]).get("problem"):
+                sys.stderr.write(f"stays in its own folder: {problem}\n")
             self._server = _server()
         return {"address": self._address()}
 
@@ -120,6 +120,15 @@ class Worker:
         kept = {name: value for name, value in os.environ.items() if not name.startswith(RELEVANT_ENVIRONMENT)}
         os.unlink(self._path)  # noqa: PTH108
         os.execve(sys.executable, [sys.executable, *sys.orig_argv[1:]], kept | environ)
+
+
+def _go_to(folder: str) -> dict[str, Any]:
+    """Relative paths begin at `folder` from now on."""
+    try:
+        os.chdir(folder)
+    except OSError as error:
+        return {"problem": str(error)}
+    return {"done": True}
 
 
 def _keep_order(lanes: int) -> dict[str, Any]:

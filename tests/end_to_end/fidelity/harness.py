@@ -127,9 +127,11 @@ def is_full() -> bool:
     return os.environ.get("FIDELITY") == "full"
 
 
-def environment(mode: str, report: Path, seed: int = 1, every: int = 2) -> dict[str, str]:
+def environment(mode: str, report: Path, seed: int = 1, every: int = 2, local_devices: int = 0) -> dict[str, str]:
     """The variables of a mode, on top of this process's own without any STEPD_ one."""
     env = {k: v for k, v in os.environ.items() if not k.startswith("STEPD_")}
+    if local_devices:  # workers have one intra-op thread, and with more some processors' kernels sum in another order
+        env["TF_NUM_INTRAOP_THREADS"] = "1"
     env |= {"PYTHONHASHSEED": "0", "TF_CPP_MIN_LOG_LEVEL": "3", "CUDA_VISIBLE_DEVICES": "", "PYTHONDONTWRITEBYTECODE": "1"}
     if mode == "plain":
         return env
@@ -174,7 +176,7 @@ def run(
     folder = folder.resolve()
     folder.mkdir(parents=True)
     report = folder / "report.jsonl"
-    env = environment(mode, report, **chaos)
+    env = environment(mode, report, local_devices=local_devices, **chaos)
     left, records = list(programs), {}
     while left:
         command = [*launched(mode, local_devices, python), python, str(PROGRAMS / "run.py"), str(folder), str(SECONDS_EACH), *left]
@@ -205,7 +207,7 @@ def run_process(
     with (folder / "stdout").open("wb") as out, (folder / "stderr").open("wb") as err:
         process = subprocess.Popen(
             [*launched(mode, local_devices, python), python, str(PROCESSES / f"{script}.py")],
-            env=environment(mode, report, **chaos),
+            env=environment(mode, report, local_devices=local_devices, **chaos),
             stdout=out,
             stderr=err,
             cwd=folder,

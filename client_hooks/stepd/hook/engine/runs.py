@@ -80,6 +80,8 @@ class Runs:
             gate.leave(kind)
             call = functools.partial(self.run_on, options, feeds, fetches, targets, None)
             return self.guarded(kind, call, None, None, feeds, options)
+        if engine.cluster is not None:
+            engine.cluster.follow()
         kind.waited = False
         route, strategy, error = kind.route, engine.strategy_id, ""
         begin, held = _clock(), gate.held
@@ -128,6 +130,8 @@ class Runs:
     ) -> Any:
         """Run `call` with the kind's route, as one run in flight that the observer hears of."""
         engine = self._engine
+        if engine.cluster is not None:
+            engine.cluster.follow()
         switched = engine.chaos is not None and chaos_switches.switch(engine, engine.chaos, kind)
         begin = _clock()
         held = engine.gate.held

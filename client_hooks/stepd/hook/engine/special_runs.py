@@ -237,8 +237,15 @@ class PartialRuns:
     def run(self, handle: Any, feeds: dict[Any, Any], fetches: list[Any]) -> Any:
         """In place of TF_SessionPRun_wrapper."""
         engine, known = self._engine, self._open.get(handle)
+        if engine.cluster is not None:
+            engine.cluster.follow()
         if known is None:
-            return capi.prun_session(engine.raw, handle, feeds, fetches)
+            try:
+                return capi.prun_session(engine.raw, handle, feeds, fetches)
+            except BaseException as e:
+                if engine.cluster is not None:
+                    names.repair_error(e, engine.routing.user_names(), engine.cluster)
+                raise
         done = True
         try:
             mapped = {known.feeds.get(t, t): value for t, value in feeds.items()}
@@ -248,7 +255,7 @@ class PartialRuns:
             return result
         except BaseException as e:
             done = not any(words in str(e) for words in _NOTHING_RAN)
-            if known.route is not None:
+            if known.route is not None or engine.cluster is not None:
                 names.repair_error(e, engine.routing.user_names(), engine.cluster)
             raise
         finally:
