@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 SOURCE = Path(__file__).with_name("priority_executor.cc")
-HEADERS = (Path(__file__).with_name("redirect.h"),)
+HEADERS = tuple(sorted(SOURCE.parent.glob("*.h")))
 LIBRARY = "priority_executor.so"
 FAILED = "failed.txt"
 EXECUTOR_TYPE = "STEPD_PRIORITY"
