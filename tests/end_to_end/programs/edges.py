@@ -102,3 +102,22 @@ def program_arithmetic(record):
             rng = np.random.RandomState(k)
             feed = {p: rng.randn(16) for p in (a, b, c)}
             record.value(f"{k}", sess.run(outs, feed))
+
+
+def program_held(record):
+    """Sums of three values that gradients read as well, so that a sum must not begin in the memory of any of them."""
+    x, labels = tf.placeholder(tf.float32, [16, 12], name="x"), tf.placeholder(tf.int32, [16], name="labels")
+    hidden = x
+    for k in range(4):
+        parts = [dense(hidden, 12, f"{name}{k}") for name in ("a", "b", "c")]
+        hidden = tf.tanh(parts[0]) + tf.sigmoid(parts[1]) + tf.nn.softplus(parts[2])
+        hidden = tf.add_n([tf.exp(-hidden), tf.tanh(hidden), tf.sigmoid(hidden)])
+    loss = tf.reduce_mean(tf.nn.sparse_softmax_cross_entropy_with_logits(labels=labels, logits=hidden))
+    train = tf.train.MomentumOptimizer(0.05, 0.9).minimize(loss)
+    rng = np.random.RandomState(0)
+    with tf.Session() as sess:
+        sess.run(tf.global_variables_initializer())
+        for k in range(12):
+            feed = {x: rng.rand(16, 12), labels: rng.randint(0, 12, 16)}
+            record.value(f"loss {k}", sess.run([loss, hidden, train], feed)[:2])
+        record.value("all", sess.run(tf.global_variables()))
