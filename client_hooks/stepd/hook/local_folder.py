@@ -5,14 +5,12 @@ Ops that read and write files run in the workers' processes. It must not know se
 
 from __future__ import annotations
 
-import logging
 import os
 import threading
 from collections.abc import Sequence
 
 from stepd.hook.local_order import request
-
-logger = logging.getLogger(__name__)
+from stepd.hook.log import logger
 
 
 class Followed:
