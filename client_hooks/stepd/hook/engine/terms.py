@@ -18,6 +18,7 @@ from tensorflow.core.protobuf import config_pb2
 from stepd.hook.engine import sums
 from stepd.hook.engine.devices import near
 from stepd.hook.engine.graphview import GraphView, Node, split_input
+from stepd.hook.engine.handing import handing_on
 from stepd.hook.engine.names import copy_name, holds_own, is_own
 from stepd.hook.ports import StepKind
 
@@ -129,18 +130,10 @@ def carried(
         if node is None:
             continue
         for rank, position in enumerate(order):
-            carrier = _carrier(f"{copy_name(name, mark)}-t{rank:05}", node.input[position], node, device(name))
+            carrier = handing_on(f"{copy_name(name, mark)}-t{rank:05}", node.input[position], node.attr["T"].type, device(name))
             node.input[position] = carrier.name
             new.append(carrier)
     return new
-
-
-def _carrier(name: str, source: str, sum_: node_def_pb2.NodeDef, device: str) -> node_def_pb2.NodeDef:
-    carrier = node_def_pb2.NodeDef(name=name, op="PlaceholderWithDefault", device=device)
-    carrier.input.append(source)
-    carrier.attr["dtype"].type = sum_.attr["T"].type
-    carrier.attr["shape"].shape.unknown_rank = True
-    return carrier
 
 
 def handed_over(
@@ -159,9 +152,8 @@ def handed_over(
             if sums.adds_many(view, view.nodes[source]):
                 key = (source, node.input[position])
                 if key not in new:
-                    new[key] = _carrier(
-                        f"{copy_name(source, mark)}-sent{len(new)}", key[1], view.nodes[source].proto, device(source)
-                    )
+                    dtype = view.nodes[source].proto.attr["T"].type
+                    new[key] = handing_on(f"{copy_name(source, mark)}-sent{len(new)}", key[1], dtype, device(source))
                 node.input[position] = new[key].name
     return list(new.values())
 
@@ -175,4 +167,5 @@ def to_fetch(
     found = [name for name, node in nodes.items() if sums.adds_many(view, node) and node.proto.attr["T"].type in _FLOATS]
     apart = [name for name in found if not all(near(device(name), other) for other in devices)]
     copies = {name: copy_name(name, mark) for name in apart}
-    return {name: _carrier(f"{copy}-fetched", copy, nodes[name].proto, device(name)) for name, copy in copies.items()}
+    types = {name: nodes[name].proto.attr["T"].type for name in copies}
+    return {name: handing_on(f"{copy}-fetched", copy, types[name], device(name)) for name, copy in copies.items()}

@@ -11,6 +11,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from tensorflow.core.framework import node_def_pb2, types_pb2
 
 from stepd.hook.engine.graphview import GraphView, output_types, split_input
+from stepd.hook.engine.handing import handing_on
 from stepd.hook.engine.names import copy_name
 from stepd.hook.order.barriers import Lift
 from stepd.hook.order.edges import Edge
@@ -129,11 +130,8 @@ def _between(
     reader: node_def_pb2.NodeDef, position: int, name: str, view: GraphView, source: str, device: str
 ) -> node_def_pb2.NodeDef:
     """A new node on one input of `reader`, whose value comes from the user's op `source`, that hands it on unchanged."""
-    node = node_def_pb2.NodeDef(name=name, op="PlaceholderWithDefault", device=device)
     _, index = split_input(reader.input[position])
-    node.input.append(reader.input[position])
-    node.attr["dtype"].type = output_types(view.nodes[source].proto)[index]
-    node.attr["shape"].shape.unknown_rank = True
+    node = handing_on(name, reader.input[position], output_types(view.nodes[source].proto)[index], device)
     reader.input[position] = name
     return node
 

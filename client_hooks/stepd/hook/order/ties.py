@@ -2,8 +2,7 @@
 
 Grappler fuses and rearranges neighbours only when no control edge hangs on them, and fused kernels may round differently. The sets
 of ops that it may join are known (`Classes.groups`): a device border may lie around them, and so may a node of ours. An edge from
-or to such a set is tied to a node that is put on a tensor that leaves or enters it. It is a PlaceholderWithDefault, which
-hands its input on as it is and which Grappler lets be, since it might be fed; identities it takes out.
+or to such a set is tied to a node that is put on a tensor that leaves or enters it (`engine/handing.py`).
 """
 
 from __future__ import annotations

@@ -1,0 +1,18 @@
+"""An op that hands a value on as it is and that Grappler lets be. Pure.
+
+Such an op stands between two of the program's where the hook needs a place: for a control edge, or for a name that sorts elsewhere.
+It is a DebugGradientIdentity: the kernel of an identity, on every kind of device, and the shape of what it is given, also one that
+is known only by being the same as another's, without which Grappler would not make one sum of those behind it. Identities,
+EnsureShape, PreventGradient and IdentityN it takes out, and a PlaceholderWithDefault hides the shape.
+"""
+
+from __future__ import annotations
+
+from tensorflow.core.framework import node_def_pb2
+
+
+def handing_on(name: str, source: str, dtype: int, device: str) -> node_def_pb2.NodeDef:
+    """A node called `name` on `device` that hands on `source`, an input's name, of type `dtype`."""
+    node = node_def_pb2.NodeDef(name=name, op="DebugGradientIdentity", input=[source], device=device)
+    node.attr["T"].type = dtype
+    return node
