@@ -23,7 +23,7 @@ def late_workers(view: GraphView) -> Iterator[tuple[str, str]]:
     bits = {writer: 1 << k for k, writer in enumerate(name for found in writers.values() for name in found)}
     if not bits:
         return
-    before = _writers_before(view, bits)
+    before = graphview.ancestors_among(view, bits)
     for variable, found in memory.items():
         own = sum(bits[writer] for writer in writers[variable])
         for given in found:
@@ -66,18 +66,3 @@ def _up(memory: Mapping[str, str], name: str) -> Iterator[tuple[str, str]]:
     while memory[name]:
         yield name, memory[name]
         name = memory[name]
-
-
-def _writers_before(view: GraphView, bits: Mapping[str, int]) -> dict[str, int]:
-    """The writers that each op waits for, as bits. Nodes mostly come after what they need: few rounds are enough."""
-    before = dict.fromkeys(view.nodes, 0)
-    changed = True
-    while changed:
-        changed = False
-        for name, node in view.nodes.items():
-            found = before[name]
-            for source, _ in node.inputs:
-                found |= before[source] | bits.get(source, 0)
-            if found != before[name]:
-                before[name], changed = found, True
-    return before

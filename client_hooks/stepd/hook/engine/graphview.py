@@ -112,6 +112,21 @@ def _closure(names: Iterable[str], neighbours: Callable[[str], Iterable[str]]) -
     return seen
 
 
+def ancestors_among(view: GraphView, bits: Mapping[str, int]) -> dict[str, int]:
+    """Node -> the bits of those of its ancestors that have some. Nodes mostly come after what they need: few rounds are enough."""
+    before = dict.fromkeys(view.nodes, 0)
+    changed = True
+    while changed:
+        changed = False
+        for name, node in view.nodes.items():
+            found = before[name]
+            for source, _ in node.inputs:
+                found |= before[source] | bits.get(source, 0)
+            if found != before[name]:
+                before[name], changed = found, True
+    return before
+
+
 @functools.cache
 def op_def(op: str) -> Any:
     """The OpDef of an op type; None for a function name or an op that is not registered."""

@@ -22,13 +22,50 @@ _LEAST_TERMS = 3
 
 
 def first_terms(view: GraphView, node: Node) -> set[str]:
-    """The inputs that a sum may begin with, up to the first that it is sure to begin with; empty for ops that do not sum."""
+    """The inputs that a sum may begin with, up to the first that it is sure to begin with, and whose buffers they hand on; empty for
+    ops that do not sum."""
+    found: set[str] = set()
+    for name in _may_begin(view, node):
+        found.update(_views(view, name))
+    return found
+
+
+def held_terms(view: GraphView, node: Node) -> dict[str, set[str]]:
+    """Those of `first_terms` that others hold -> who reads them or what only hands them on. The sum begins with another if these
+    read later than it adds."""
+    found = {}
+    for name in _may_begin(view, node):
+        if not _has_buffer_alone(view, name):
+            others = {user for buffer in _views(view, name) for user in _behind_views(view, buffer)} - {node.name}
+            if others:
+                found[name] = others
+    return found
+
+
+def _may_begin(view: GraphView, node: Node) -> set[str]:
     if not adds_many(view, node):
         return set()
     terms = list(_terms(view, node))
-    # Grappler takes the identities out of the graph, sometimes; both orders may come about.
-    orders = (sorted(terms), sorted(terms, key=lambda name: _without_identities(view, name)))
+    # Grappler takes the identities out of the graph, sometimes, and sorts a sum of sums last of all, or not any more: all of these
+    # orders may come about.
+    orders = (sorted(terms), sorted(terms, key=lambda name: _without_identities(view, name)), list(_terms(view, node, by_name=True)))
     return {name for order in orders for name in _up_to_free(view, order)}
+
+
+def _views(view: GraphView, name: str) -> Iterator[str]:
+    """`name`, and whose buffer its value is in."""
+    yield name
+    while view.nodes[name].op in VIEWS and view.nodes[name].inputs:
+        name = view.nodes[name].inputs[0][0]
+        yield name
+
+
+def _behind_views(view: GraphView, name: str) -> Iterator[str]:
+    """Who reads the value of `name`, also through what hands on its buffer."""
+    for user in dict.fromkeys(_readers(view, name)):
+        yield user
+        if view.nodes[user].op in VIEWS:
+            yield from _behind_views(view, user)
 
 
 def adds_many(view: GraphView, node: Node) -> bool:
@@ -55,16 +92,15 @@ def _up_to_free(view: GraphView, order: list[str]) -> Iterator[str]:
             return
 
 
-def _terms(view: GraphView, root: Node) -> Iterator[str]:
-    stack = [root]
-    while stack:
-        for source, index in stack.pop().inputs:
-            if index < 0:
-                continue
-            if view.nodes[source].op in _SUMS and absorbed(view, view.nodes[source]):
-                stack.append(view.nodes[source])
-            else:
-                yield source
+def _terms(view: GraphView, root: Node, by_name: bool = False) -> Iterator[str]:
+    """What a tree of sums adds up, from left to right. `by_name`: with every sum's inputs sorted."""
+    given = [source for source, index in root.inputs if index >= 0]
+    for source in sorted(given) if by_name else given:
+        node = view.nodes[source]
+        if node.op in _SUMS and absorbed(view, node):
+            yield from _terms(view, node, by_name)
+        else:
+            yield source
 
 
 def absorbed(view: GraphView, node: Node) -> bool:

@@ -16,6 +16,7 @@ from tensorflow.core.framework import node_def_pb2, types_pb2
 from tensorflow.core.protobuf import config_pb2
 
 from stepd.hook.engine import sums
+from stepd.hook.engine.aliases import takers
 from stepd.hook.engine.devices import near
 from stepd.hook.engine.graphview import GraphView, Node, split_input
 from stepd.hook.engine.handing import handing_on
@@ -147,7 +148,7 @@ def handed_over(
     new: dict[tuple[str, str], node_def_pb2.NodeDef] = {}
     for name, node in made.items():
         for position, (source, index) in enumerate(view.nodes[name].inputs):
-            if index < 0 or not sums.sums(view.nodes[source].op) or near(device(source), device(name)):
+            if index < 0 or not sums.sums(view.nodes[source].op) or not _goes_far(view, name, device(source), device):
                 continue
             if sums.adds_many(view, view.nodes[source]):
                 key = (source, node.input[position])
@@ -156,6 +157,13 @@ def handed_over(
                     new[key] = handing_on(f"{copy_name(source, mark)}-sent{len(new)}", key[1], dtype, device(source))
                 node.input[position] = new[key].name
     return list(new.values())
+
+
+def _goes_far(view: GraphView, reader: str, home: str, device: Callable[[str], str]) -> bool:
+    """Is what `reader` takes at `home` sent far away? Grappler may take an op that only hands it on out, and send it from there."""
+    if not near(home, device(reader)):
+        return True
+    return view.nodes[reader].op in sums.PASSING and any(_goes_far(view, user, home, device) for user in takers(view, reader))
 
 
 def to_fetch(
