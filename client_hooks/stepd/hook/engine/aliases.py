@@ -28,7 +28,7 @@ def late_workers(view: GraphView) -> Iterator[tuple[str, str]]:
         own = sum(bits[writer] for writer in writers[variable])
         for given in found:
             known = before[given] | bits.get(given, 0)
-            for worker in takers(view, given):
+            for worker in graphview.takers(view, given):
                 if before[worker] & own & ~known:
                     yield worker, given
                     yield from _up(found, given)
@@ -40,7 +40,7 @@ def memory_of(view: GraphView, variable: str) -> dict[str, str]:
     stack = [variable]
     while stack:
         name = stack.pop()
-        for user in takers(view, name):
+        for user in graphview.takers(view, name):
             if user not in found and _hands_on(view, user, name):
                 found[user] = name
                 stack.append(user)
@@ -53,13 +53,6 @@ def _hands_on(view: GraphView, user: str, name: str) -> bool:
         return True
     first = next((source for source, index in node.inputs if index >= 0), "")
     return first == name and any(graphview.is_ref(dtype) for dtype in graphview.output_types(node.proto))
-
-
-def takers(view: GraphView, name: str) -> Iterator[str]:
-    """Ops that are given a value of `name`."""
-    for user in dict.fromkeys(view.consumers[name]):
-        if any(source == name and index >= 0 for source, index in view.nodes[user].inputs):
-            yield user
 
 
 def _up(memory: Mapping[str, str], name: str) -> Iterator[tuple[str, str]]:

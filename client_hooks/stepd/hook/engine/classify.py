@@ -11,7 +11,7 @@ from typing import Any
 
 from tensorflow.core.framework import types_pb2
 
-from stepd.hook.engine import aliases, graphview, groups, rules
+from stepd.hook.engine import graphview, groups, rules
 from stepd.hook.engine.graphview import GraphView, Node
 
 
@@ -151,7 +151,7 @@ def _compiled(view: GraphView) -> dict[str, str]:
     found = {node.name: "XLA compiles it with its neighbours" for node in view.nodes.values() if _asks_for_xla(node)}
     given = list(found)
     for name in given:  # it grows
-        for user in aliases.takers(view, name):
+        for user in graphview.takers(view, name):
             if user not in found:
                 found[user] = f"is given what XLA compiles in {name}"
                 given += [user] if view.nodes[user].op == "Identity" else []

@@ -112,6 +112,13 @@ def _closure(names: Iterable[str], neighbours: Callable[[str], Iterable[str]]) -
     return seen
 
 
+def takers(view: GraphView, name: str) -> Iterator[str]:
+    """Ops that are given a value of `name`."""
+    for user in dict.fromkeys(view.consumers[name]):
+        if any(source == name and index >= 0 for source, index in view.nodes[user].inputs):
+            yield user
+
+
 def ancestors_among(view: GraphView, bits: Mapping[str, int]) -> dict[str, int]:
     """Node -> the bits of those of its ancestors that have some. Nodes mostly come after what they need: few rounds are enough."""
     before = dict.fromkeys(view.nodes, 0)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Iterator
 
-from stepd.hook.engine import aliases, for_updates, graphview, held, onednn, pushed, rules, settled, sums, twins, unchanged
+from stepd.hook.engine import aliases, folded, for_updates, graphview, held, onednn, pushed, rules, settled, sums, twins, unchanged
 from stepd.hook.engine.graphview import GraphView, Node
 
 
@@ -59,8 +59,8 @@ def _handed_on(view: GraphView, name: str) -> Iterator[str]:
 
 def _rewritten_together(view: GraphView) -> Iterator[tuple[str, str]]:
     """Pairs of ops that Grappler rewrites together, or because of each other, where they share a device."""
-    constants = pushed.constants(view)
-    yield from settled.neighbours(view, constants)
+    constants = folded.constants(view)
+    yield from settled.neighbours(view)
     yield from held.holders(view)
     for first, *others in (*twins.of(view).sets, *onednn.together(view)):
         yield from ((first, other) for other in others)

@@ -1,7 +1,7 @@
 """Who must lie where a sum does, so that the terms that it may not begin with are held while it begins. Pure.
 
-AddN does not begin in a buffer that somebody else is still to read. A reader on another device, be it a GPU or a worker, is sent the
-value as soon as it is there: the buffer may be free again by the time the sum's last term comes. It must not know what moves.
+AddN does not begin in a buffer that somebody else is still to read. A reader on another device, be it a GPU or a worker, is sent
+the value as soon as it is there: the buffer may be free again by the time the sum's last term comes. It must not know what moves.
 """
 
 from __future__ import annotations

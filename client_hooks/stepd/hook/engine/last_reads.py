@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 from tensorflow.core.framework import graph_pb2
 
 from stepd.hook.engine import capi, names
-from stepd.hook.engine.aliases import memory_of, takers
-from stepd.hook.engine.graphview import GraphView, is_ref, output_types, split_input
+from stepd.hook.engine.aliases import memory_of
+from stepd.hook.engine.graphview import GraphView, is_ref, output_types, split_input, takers
 from stepd.hook.engine.kinds import Kind, Route
 from stepd.hook.engine.mirror import Mirror
 from stepd.hook.engine.races import is_write

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from stepd.hook.engine import graphview, rules, sums
+from stepd.hook.engine import rules, sums
 from stepd.hook.engine.graphview import GraphView, Node
 
 
@@ -85,23 +85,3 @@ def _with_readers(view: GraphView, names: list[str]) -> Iterator[str]:
             given = {source for source, k in node.inputs if k >= 0 and view.nodes[source].op != "Const"} - seen
             seen |= given
             stack += sorted(given)
-
-
-def constants(view: GraphView) -> frozenset[str]:
-    """What can be computed before the graph runs. Of shapes it is not known here: they may be known then, so they count."""
-    found = {name for name, node in view.nodes.items() if node.op in rules.OF_SHAPES or (node.op == "Const" and not node.inputs)}
-    stack = list(found)
-    while stack:
-        for name in view.consumers[stack.pop()]:
-            node = view.nodes[name]
-            if name not in found and _folds(node) and all(source in found for source, k in node.inputs if k >= 0):
-                found.add(name)
-                stack.append(name)
-    return frozenset(found)
-
-
-def _folds(node: Node) -> bool:
-    """Does Grappler compute such an op ahead when it knows what it is given?"""
-    if node.op in rules.CONTROL_FLOW | rules.UNMOVED or not any(k >= 0 for _, k in node.inputs):
-        return False
-    return graphview.op_def(node.op) is not None and not graphview.is_stateful(node.op) and not graphview.function_attrs(node.op)

@@ -6,31 +6,43 @@ inside and outside become one, where they share a device. It must not know what 
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Iterator
 
-from stepd.hook.engine import aliases
+from stepd.hook.engine import folded, graphview
 from stepd.hook.engine.graphview import GraphView, Node
 
 _SWITCHES = frozenset({"Switch", "RefSwitch"})
-_MERGES = frozenset({"Merge", "RefMerge"})
+MERGES = frozenset({"Merge", "RefMerge"})
 _BRANCHES = frozenset({"If", "StatelessIf", "Case", "StatelessCase"})
 # Conditions in conditions that a way through a branch is followed into.
 _DEEPEST = 8
+_found: weakref.WeakKeyDictionary[GraphView, frozenset[str]] = weakref.WeakKeyDictionary()
 
 
-def neighbours(view: GraphView, constants: frozenset[str]) -> Iterator[tuple[str, str]]:
-    """Pairs of an end of such a condition and an op that it is given or that is given what it hands on. `constants`: what can be
-    computed before the graph runs."""
-    ends: dict[str, None] = {}
+def neighbours(view: GraphView) -> Iterator[tuple[str, str]]:
+    """Pairs of an end of such a condition and an op that it is given or that is given what it hands on."""
+    for name in ends(view):
+        yield from ((name, other) for other in _given(view, name, folded.constants(view)))
+        yield from ((name, other) for other in _takers(view, name))
+
+
+def ends(view: GraphView) -> frozenset[str]:
+    """Where values go into such conditions and come out of them: Switches, Merges and, for both, what has branches in bodies."""
+    found = _found.get(view)
+    if found is None:
+        found = _found[view] = frozenset(_ends(view))
+    return found
+
+
+def _ends(view: GraphView) -> Iterator[str]:
+    constants = folded.constants(view)
     for node in view.nodes.values():
         if node.op in _SWITCHES and node.inputs[1][0] in constants:
-            ends[node.name] = None
-            ends.update(dict.fromkeys(_ends_behind(view, node)))
+            yield node.name
+            yield from _ends_behind(view, node)
         elif node.op in _BRANCHES and node.inputs[0][0] in constants:
-            ends[node.name] = None
-    for name in ends:
-        yield from ((name, other) for other in _given(view, name, constants))
-        yield from ((name, other) for other in _takers(view, name))
+            yield node.name
 
 
 def _ends_behind(view: GraphView, switch: Node) -> Iterator[str]:
@@ -39,9 +51,9 @@ def _ends_behind(view: GraphView, switch: Node) -> Iterator[str]:
     stack = list(seen)
     while stack:
         name, depth = stack.pop()
-        for user in aliases.takers(view, name):
+        for user in graphview.takers(view, name):
             op = view.nodes[user].op
-            inside = depth + (op in _SWITCHES) - (op in _MERGES)
+            inside = depth + (op in _SWITCHES) - (op in MERGES)
             if inside == 0:
                 yield user
             elif inside <= _DEEPEST and (user, inside) not in seen:
@@ -61,7 +73,7 @@ def _given(view: GraphView, name: str, constants: frozenset[str]) -> Iterator[st
 
 def _takers(view: GraphView, name: str) -> Iterator[str]:
     """Who is given what `name` hands on, also through ops that only hand it on further."""
-    for user in aliases.takers(view, name):
+    for user in graphview.takers(view, name):
         yield user
         if view.nodes[user].op == "Identity":
             yield from _takers(view, user)

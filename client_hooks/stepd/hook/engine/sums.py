@@ -7,9 +7,10 @@ tree of additions.
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Iterator
 
-from stepd.hook.engine import graphview, rules, twins
+from stepd.hook.engine import graphview, rules, settled, twins
 from stepd.hook.engine.graphview import GraphView, Node
 
 _SUMS = frozenset({"Add", "AddV2", "AddN"})
@@ -19,22 +20,21 @@ VIEWS = frozenset({"Identity", "Reshape", "Squeeze", "ExpandDims", "StopGradient
 PASSING = VIEWS | {"Sum", "BroadcastTo", "Tile"}
 # The order of two terms does not matter.
 _LEAST_TERMS = 3
+_found: weakref.WeakKeyDictionary[GraphView, frozenset[str]] = weakref.WeakKeyDictionary()
 
 
 def first_terms(view: GraphView, node: Node) -> set[str]:
-    """The inputs that a sum may begin with, up to the first that it is sure to begin with, and whose buffers they hand on; empty for
-    ops that do not sum."""
-    found: set[str] = set()
-    for name in _may_begin(view, node):
-        found.update(_views(view, name))
-    return found
+    """The inputs that a sum may begin with, up to the first that it is sure to begin with, and whose buffers these hand on; none
+    for ops that do not sum."""
+    return {buffer for name in _may_begin(view, node) for buffer in _views(view, name)}
 
 
 def held_terms(view: GraphView, node: Node) -> dict[str, set[str]]:
     """Those of `first_terms` that others hold -> who reads them or what only hands them on. The sum begins with another if these
-    read later than it adds."""
+    read later than it adds. So does a sum in what the op calls."""
     found = {}
-    for name in _may_begin(view, node):
+    inside = node.name in _edges(view) and _hands_on(view, node) is None
+    for name in [source for source, index in node.inputs if index >= 0] if inside else _may_begin(view, node):
         if not _has_buffer_alone(view, name):
             others = {user for buffer in _views(view, name) for user in _behind_views(view, buffer)} - {node.name}
             if others:
@@ -46,31 +46,41 @@ def _may_begin(view: GraphView, node: Node) -> set[str]:
     if not adds_many(view, node):
         return set()
     terms = list(_terms(view, node))
+    if _at_edge(view, node):
+        return set(terms)
     # Grappler takes the identities out of the graph, sometimes, and sorts a sum of sums last of all, or not any more: all of these
     # orders may come about.
-    orders = (sorted(terms), sorted(terms, key=lambda name: _without_identities(view, name)), list(_terms(view, node, by_name=True)))
+    orders = (
+        sorted(terms),
+        sorted(terms, key=lambda name: _without_identities(view, name)),
+        list(_terms(view, node, by_name=True)),
+    )
     return {name for order in orders for name in _up_to_free(view, order)}
 
 
-def _views(view: GraphView, name: str) -> Iterator[str]:
-    """`name`, and whose buffer its value is in."""
-    yield name
-    while view.nodes[name].op in VIEWS and view.nodes[name].inputs:
-        name = view.nodes[name].inputs[0][0]
-        yield name
+def _views(view: GraphView, name: str) -> list[str]:
+    """`name`, and whose buffer its value may be in."""
+    found = [name]
+    for one in found:  # it grows
+        found += [source for source in _hands_on(view, view.nodes[one]) or () if source not in found]
+    return found
 
 
-def _behind_views(view: GraphView, name: str) -> Iterator[str]:
+def _behind_views(view: GraphView, name: str) -> list[str]:
     """Who reads the value of `name`, also through what hands on its buffer."""
-    for user in dict.fromkeys(_readers(view, name)):
-        yield user
-        if view.nodes[user].op in VIEWS:
-            yield from _behind_views(view, user)
+    found, held = list(dict.fromkeys(_readers(view, name))), {name}
+    for user in found:  # it grows
+        if not held.isdisjoint(_hands_on(view, view.nodes[user]) or ()):
+            held.add(user)
+            found += [other for other in dict.fromkeys(_readers(view, user)) if other not in found]
+    return found
 
 
 def adds_many(view: GraphView, node: Node) -> bool:
     """Does this op add up so many terms that their order matters, and not for another sum?"""
-    return node.op in _SUMS and not absorbed(view, node) and sum(1 for _ in _terms(view, node)) >= _LEAST_TERMS
+    if node.op not in _SUMS or absorbed(view, node):
+        return False
+    return sum(1 for _ in _terms(view, node)) >= _LEAST_TERMS or _at_edge(view, node)
 
 
 def sums(op: str) -> bool:
@@ -85,6 +95,34 @@ def in_bodies(view: GraphView, node: Node) -> bool:
     return any(inner.op in _SUMS for body in view.bodies(node.proto) for inner in body.node_def)
 
 
+def _edges(view: GraphView) -> frozenset[str]:
+    """Ops behind which Grappler may find more terms of a sum: ends of settled conditions, and what it puts the body in place of."""
+    found = _found.get(view)
+    if found is None:
+        called = (node.name for node in view.nodes.values() if node.op in rules.INLINED and in_bodies(view, node))
+        found = _found[view] = settled.ends(view).union(called)
+    return found
+
+
+def _at_edge(view: GraphView, root: Node) -> bool:
+    """Does a sum take a term from such an op, or give it what it adds up?"""
+    edges = _edges(view)
+    if not edges:
+        return False
+    given = {name for term in _terms(view, root) for name in _views(view, term)}
+    return not edges.isdisjoint(given) or not edges.isdisjoint(_behind_views(view, root.name))
+
+
+def _hands_on(view: GraphView, node: Node) -> list[str] | None:
+    """Whose buffers the op may hand on as it is; None if it has one of its own."""
+    if node.op in VIEWS:
+        return [node.inputs[0][0]] if node.inputs else []
+    if node.name not in settled.ends(view) or node.op not in rules.CONTROL_FLOW:
+        return None
+    given = [source for source, index in node.inputs if index >= 0]
+    return given if node.op in settled.MERGES else given[:1]
+
+
 def _up_to_free(view: GraphView, order: list[str]) -> Iterator[str]:
     for name in order:
         yield name
@@ -94,13 +132,14 @@ def _up_to_free(view: GraphView, order: list[str]) -> Iterator[str]:
 
 def _terms(view: GraphView, root: Node, by_name: bool = False) -> Iterator[str]:
     """What a tree of sums adds up, from left to right. `by_name`: with every sum's inputs sorted."""
-    given = [source for source, index in root.inputs if index >= 0]
-    for source in sorted(given) if by_name else given:
-        node = view.nodes[source]
-        if node.op in _SUMS and absorbed(view, node):
-            yield from _terms(view, node, by_name)
-        else:
-            yield source
+    stack = [root.name]
+    while stack:
+        node = view.nodes[stack.pop()]
+        if node.name != root.name and not (node.op in _SUMS and absorbed(view, node)):
+            yield node.name
+            continue
+        given = [source for source, index in node.inputs if index >= 0]
+        stack += reversed(sorted(given) if by_name else given)
 
 
 def absorbed(view: GraphView, node: Node) -> bool:

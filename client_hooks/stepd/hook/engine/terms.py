@@ -16,9 +16,8 @@ from tensorflow.core.framework import node_def_pb2, types_pb2
 from tensorflow.core.protobuf import config_pb2
 
 from stepd.hook.engine import sums
-from stepd.hook.engine.aliases import takers
 from stepd.hook.engine.devices import near
-from stepd.hook.engine.graphview import GraphView, Node, split_input
+from stepd.hook.engine.graphview import GraphView, Node, split_input, takers
 from stepd.hook.engine.handing import handing_on
 from stepd.hook.engine.names import copy_name, holds_own, is_own
 from stepd.hook.ports import StepKind
