@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from stepd.hook.engine.settings import Chaos
+from stepd.hook.model import Order
 
 tf = pytest.importorskip("tensorflow.compat.v1")
 
@@ -20,7 +21,9 @@ def sums() -> tuple[Any, list[Any]]:
     added = tf.add_n([tf.tanh(p) for p in parts])
     tree = ((parts[0] + parts[1]) + (parts[2] + parts[3])) + ((parts[4] + parts[5]) + (parts[6] + parts[7]))
     chain = tf.exp(parts[0]) + (tf.exp(parts[1]) + (tf.exp(parts[2]) + (tf.exp(parts[3]) + tf.exp(parts[4]))))
-    return x, [added, tree, chain, x * w + x * tf.transpose(w) + x * tf.tanh(w)]
+    losses = [tf.reduce_sum(tf.exp(p)) * 0.01 for p in parts]
+    loss = tf.add_n(losses[:3]) + tf.reduce_sum(parts[3] + parts[4]) + tf.reduce_sum(parts[5])
+    return x, [added, tree, chain, loss, x * w + x * tf.transpose(w) + x * tf.tanh(w)]
 
 
 def values(steps: int) -> list[bytes]:
@@ -54,3 +57,43 @@ def test_a_sum_stays_with_the_term_that_it_begins_with(hooked: Any) -> None:
         session.run([total, tf.exp(shared)], {x: np.ones(4)})
         groups = listener.engines[0].switcher().classes().groups
         assert {"a", "b", "total"} in [set(group) for group in groups], "a may be held by exp; b is the sum's alone"
+
+
+def test_who_reads_a_term_later_stays_with_the_sum(hooked: Any) -> None:
+    """Elsewhere it would be sent the term at once, and the sum could begin in the term's buffer."""
+    listener = hooked()
+    x = tf.placeholder(tf.float32, [4], name="x")
+    a = tf.sin(x, name="a")
+    before = tf.cos(a, name="before")
+    total = tf.add_n([a, before, tf.tanh(x, name="c")], name="total")
+    after = tf.multiply(total, tf.reshape(a, [4], name="seen"), name="after")
+    beyond = tf.exp(after, name="beyond")
+    with tf.Session() as session:
+        session.run(beyond, {x: np.ones(4)})
+        groups = [set(group) for group in listener.engines[0].switcher().classes().groups]
+    (group,) = (group for group in groups if "total" in group)
+    assert group >= {"a", "after", "seen"}
+    assert "beyond" not in group
+
+
+def test_an_order_leaves_sums_of_sums_alone(hooked: Any) -> None:
+    """What a control edge is tied to stands before the terms: Grappler makes one sum of two only where it knows their shapes."""
+
+    def values() -> list[bytes]:
+        x = tf.placeholder(tf.float32, [None, 8], name="x")
+        hidden = x
+        for k in range(4):
+            w = tf.get_variable(f"w{k}", initializer=np.random.RandomState(k).randn(8, 8).astype(np.float32))
+            hidden = tf.matmul(hidden, w)
+            hidden = tf.tanh(hidden) + tf.sigmoid(hidden) + tf.nn.softplus(hidden)
+        loss = tf.reduce_sum(hidden * hidden)
+        grads = tf.gradients(loss, tf.global_variables())
+        with tf.Session(config=tf.ConfigProto(device_count={"CPU": 3})) as session:
+            session.run(tf.global_variables_initializer())
+            return [v.tobytes() for k in range(8) for v in session.run([loss, *grads], {x: np.random.RandomState(k).randn(5, 8)})]
+
+    with tf.Graph().as_default():
+        expected = values()
+    listener = hooked(chaos=Chaos(1, "in-session", seed=2, devices=3, order=True), order=Order.CONTROL)
+    assert values() == expected
+    assert sum(s.ok and not s.rollback for s in listener.switches) >= 3

@@ -166,19 +166,21 @@ def test_a_sum_for_another_process_is_sent_by_an_op_beside_it() -> None:
         total = tf.add_n([tf.sin(x), tf.cos(x), tf.tanh(x)], name="total")
         for name in ("here", "beside", "there"):
             tf.negative(total, name=name)
+        tf.negative(tf.identity(total, name="handed"), name="beyond")
         tf.negative(tf.add_n([x, x], name="two"), name="of_two")
         view = GraphView.parse(graph.as_graph_def().SerializeToString(), lambda name: name)
     worker = "/job:localhost/replica:0/task:{}/device:CPU:{}".format
-    places = {"beside": worker(0, 1), "there": worker(1, 0), "of_two": worker(1, 0)}
-    names = ["total", "two", "here", "beside", "there", "of_two"]
+    places = {"beside": worker(0, 1), **dict.fromkeys(("there", "of_two", "beyond"), worker(1, 0))}
+    names = ["total", "two", "here", "beside", "there", "handed", "beyond", "of_two"]
     nodes = copied_nodes(view, names, {}, "stepd_1", places, device=lambda name: places.get(name, worker(0, 0)))
     made = {node.name: node for node in nodes}
     (sender,) = made.keys() - {f"{name}-stepd_1" for name in names}
     assert (made[sender].op, list(made[sender].input), made[sender].device) == (
-        "PlaceholderWithDefault",
+        "DebugGradientIdentity",
         ["total-stepd_1"],
         worker(0, 0),
     )
     assert list(made["there-stepd_1"].input) == [sender]
+    assert list(made["handed-stepd_1"].input) == [sender], "Grappler takes it out, and sends what it is given"
     assert list(made["here-stepd_1"].input) == list(made["beside-stepd_1"].input) == ["total-stepd_1"]
     assert list(made["of_two-stepd_1"].input) == ["two-stepd_1"], "the order of two terms does not matter"

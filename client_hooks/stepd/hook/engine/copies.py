@@ -233,8 +233,14 @@ class Copy:
         """The kind's handles in the mirror."""
         fetches = [self._fetched(t) for t in kind.fetches]
         targets = [self._operation(op) for op in kind.targets]
+        targets += [self._operations[name] for name in self.sums_of(capi.op_name(t.oper) for t in kind.fetches)]
         feeds = {t: self._output(t) for t in kind.feeds}
         return Route(feeds, fetches, targets)
+
+    def sums_of(self, fetched: Iterable[str]) -> list[str]:
+        """The user's sums among the ops `fetched` that are fetched by way of another op: a run is asked for them as well, so that
+        Grappler lets them be, as it does plainly."""
+        return [op for op in dict.fromkeys(fetched) if op in self._to_fetch]
 
     def fetched_as(self, op: str) -> str:
         """The mirror's name for a user op under this copy where it is fetched."""

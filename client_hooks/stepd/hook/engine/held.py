@@ -13,10 +13,12 @@ from stepd.hook.engine.graphview import GraphView
 
 
 def holders(view: GraphView) -> Iterator[tuple[str, str]]:
-    """Pairs of a term of a sum and an op that reads it after the sum has added it."""
+    """Pairs of an op that reads a term of a sum after the sum has added it, or through which another does, and the term."""
     held = {name: found for name, node in view.nodes.items() if (found := sums.held_terms(view, node))}
     bits = {name: 1 << k for k, name in enumerate(held)}
     before = graphview.ancestors_among(view, bits) if bits else {}
     for name, terms in held.items():
         for term, readers in terms.items():
-            yield from ((reader, term) for reader in readers if before[reader] & bits[name])
+            later = {reader for reader in readers if before[reader] & bits[name]}
+            through = {reader for reader in readers if later and view.nodes[reader].op in sums.VIEWS}
+            yield from ((reader, term) for reader in later | through)

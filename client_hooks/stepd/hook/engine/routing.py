@@ -237,6 +237,13 @@ class Routing:
         serving = live.serving(kind, self._switcher.view())
         return (serving.fetched_as(op) if fetched else serving.name_of(op)) + colon + index
 
+    def sums_fetched(self, fetches: Iterable[str], kind: Kind) -> list[str]:
+        """The user's sums that a callable of `kind` must be asked for besides what it fetches (`Copy.sums_of`)."""
+        if self._switcher is None or self._switcher.live is None:
+            return []
+        serving = self._switcher.live.serving(kind, self._switcher.view())
+        return serving.sums_of(name.partition(":")[0] for name in fetches)
+
     def fetches_here(self, fetches: Iterable[str], kind: Kind) -> list[str]:
         """As `name_here`, of what a callable of `kind` fetches."""
         mirror, last = self._engine.mirror, dict[str, str]()

@@ -157,8 +157,9 @@ class Callables:
         made = config_pb2.CallableOptions()
         made.CopyFrom(options)
         here = functools.partial(self._engine.routing.name_here, kind=kind)
-        for repeated in (made.feed, made.target):
-            repeated[:] = [here(name) for name in repeated]
+        made.feed[:] = [here(name) for name in options.feed]
+        sums = self._engine.routing.sums_fetched(options.fetch, kind)
+        made.target[:] = [here(name) for name in (*options.target, *sums)]
         made.fetch[:] = self._engine.routing.fetches_here(options.fetch, kind)
         for connection in made.tensor_connection:
             connection.from_tensor, connection.to_tensor = here(connection.from_tensor), here(connection.to_tensor)
