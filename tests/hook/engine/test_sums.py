@@ -17,9 +17,11 @@ def sums() -> tuple[Any, list[Any]]:
     """A sum as one op, as trees of additions, and with a common factor, of terms that sort otherwise than they were made."""
     x = tf.placeholder(tf.float32, [8, 8], name="x")
     w = tf.get_variable("w", initializer=np.random.RandomState(7).randn(8, 8).astype(np.float32), use_resource=True)
-    parts = [tf.sin(x * float(k + 1), name=f"part{'hcfabged'[k]}") * (0.1 + k) for k in range(8)]
+    seen = tf.matmul(x, w)  # of what is fed Grappler does not know the shape, and then leaves trees alone
+    parts = [tf.sin(seen * float(k + 1), name=f"part{'hcfabged'[k]}") * (0.1 + k) for k in range(8)]
     added = tf.add_n([tf.tanh(p) for p in parts])
-    tree = ((parts[0] + parts[1]) + (parts[2] + parts[3])) + ((parts[4] + parts[5]) + (parts[6] + parts[7]))
+    a, b, c, d, e, f, g, h = (tf.cos(p) for p in parts)  # read by nobody else: who is done when a sum begins is open plainly
+    tree = ((a + b) + (c + d)) + ((e + f) + (g + h))
     chain = tf.exp(parts[0]) + (tf.exp(parts[1]) + (tf.exp(parts[2]) + (tf.exp(parts[3]) + tf.exp(parts[4]))))
     losses = [tf.reduce_sum(tf.exp(p)) * 0.01 for p in parts]
     loss = tf.add_n(losses[:3]) + tf.reduce_sum(parts[3] + parts[4]) + tf.reduce_sum(parts[5])
@@ -83,17 +85,18 @@ def test_an_order_leaves_sums_of_sums_alone(hooked: Any) -> None:
         x = tf.placeholder(tf.float32, [None, 8], name="x")
         hidden = x
         for k in range(4):
-            w = tf.get_variable(f"w{k}", initializer=np.random.RandomState(k).randn(8, 8).astype(np.float32))
-            hidden = tf.matmul(hidden, w)
-            hidden = tf.tanh(hidden) + tf.sigmoid(hidden) + tf.nn.softplus(hidden)
-        loss = tf.reduce_sum(hidden * hidden)
-        grads = tf.gradients(loss, tf.global_variables())
+            given = [tf.get_variable(f"w{k}{n}", [8, 8], initializer=tf.random_normal_initializer(seed=k)) for n in "abc"]
+            a, b, c = (tf.matmul(hidden, w) for w in given)
+            hidden = tf.tanh(a) + tf.sigmoid(b) + tf.nn.softplus(c)
+        train = tf.train.MomentumOptimizer(0.05, 0.9).minimize(tf.reduce_mean(hidden * hidden))
         with tf.Session(config=tf.ConfigProto(device_count={"CPU": 3})) as session:
             session.run(tf.global_variables_initializer())
-            return [v.tobytes() for k in range(8) for v in session.run([loss, *grads], {x: np.random.RandomState(k).randn(5, 8)})]
+            for k in range(12):
+                session.run(train, {x: np.random.RandomState(k).randn(5, 8)})
+            return [v.tobytes() for v in session.run(tf.global_variables())]
 
     with tf.Graph().as_default():
         expected = values()
-    listener = hooked(chaos=Chaos(1, "in-session", seed=2, devices=3, order=True), order=Order.CONTROL)
+    listener = hooked(chaos=Chaos(1, "in-session", seed=1, devices=3, order=True), order=Order.CONTROL)
     assert values() == expected
     assert sum(s.ok and not s.rollback for s in listener.switches) >= 3
