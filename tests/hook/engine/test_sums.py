@@ -23,8 +23,8 @@ def sums() -> tuple[Any, list[Any]]:
     a, b, c, d, e, f, g, h = (tf.cos(p) for p in parts)  # read by nobody else: who is done when a sum begins is open plainly
     tree = ((a + b) + (c + d)) + ((e + f) + (g + h))
     chain = tf.exp(parts[0]) + (tf.exp(parts[1]) + (tf.exp(parts[2]) + (tf.exp(parts[3]) + tf.exp(parts[4]))))
-    losses = [tf.reduce_sum(tf.exp(p)) * 0.01 for p in parts]
-    loss = tf.add_n(losses[:3]) + tf.reduce_sum(parts[3] + parts[4]) + tf.reduce_sum(parts[5])
+    losses = [tf.reduce_sum(tf.nn.softplus(p)) * 0.01 for p in parts]
+    loss = tf.add_n(losses[:3]) + tf.reduce_sum(tf.sinh(parts[3])) + tf.reduce_sum(tf.sinh(parts[4]))
     return x, [added, tree, chain, loss, x * w + x * tf.transpose(w) + x * tf.tanh(w)]
 
 
