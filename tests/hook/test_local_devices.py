@@ -36,6 +36,13 @@ def test_without_the_launcher_there_is_no_cluster(monkeypatch: pytest.MonkeyPatc
             "indices = 7\n\t [[{{node bad}}]]\n=====================\n",
             "indices = 7\n\t [[{{node bad}}]]",
         ),
+        (
+            "\n=====================\nINVALID_ARGUMENT: From /job:localhost/replica:0/task:1:\nindices = 7\n\t [[{{node bad}}]]\n"
+            "Additional GRPC error information from remote target /job:localhost/task:0 while calling /tensorflow.WorkerService/"
+            "RecvTensor:\n:UNKNOWN:Error {grpc_status:3}\n\t [[bad_S23]]\nCANCELLED: From /job:localhost/replica:0/task:2:\n"
+            "RecvFromRemoteAsync is cancelled.\n\t [[{{node add_S281}}]]\n=====================\n",
+            "indices = 7\n\t [[{{node bad}}]]",
+        ),
         ("Operation timed out.", "Timed out waiting for notification"),
         ("the user's own text: From /job:ps/task:1:\n", "the user's own text: From /job:ps/task:1:\n"),
     ],

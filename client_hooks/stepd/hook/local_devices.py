@@ -71,7 +71,7 @@ _OTHER_WORDS = {
     "Operation timed out.": "Timed out waiting for notification",
     "Must run PartialRunSetup before performing partial runs": "Must run 'setup' before performing partial runs!",
 }
-_EACH = re.compile(rf"^[A-Z_]+: (?=From /job:{JOB}/)", re.MULTILINE)
+_EACH = re.compile(rf"^([A-Z_]+): (?=From /job:{JOB}/)", re.MULTILINE)
 
 
 def device_name(task: int) -> str:
@@ -145,11 +145,17 @@ class LocalCluster:
     def plain_error_text(text: str) -> str:
         """An error message as a plain session words it: once, without the task that it comes from and without details of gRPC."""
         if several := _SEVERAL.match(text):
-            told = [part for part in _EACH.split(several[1]) if part] or [text]
-            at_home = (part for part in told if not _GRPC_DETAILS.search(part))
-            text = next(at_home, told[0]).removesuffix("\n")
+            _, *parts = _EACH.split(several[1])
+            # Whom another task's error stopped only says so, and whom it reached repeats it.
+            told = sorted(zip(parts[::2], parts[1::2], strict=True), key=_is_from_elsewhere)
+            text = (told[0][1] if told else several[1]).removesuffix("\n")
         text = _GRPC_DETAILS.sub("", _FROM_TASK.sub("", text))
         return _OTHER_WORDS.get(text, text)
+
+
+def _is_from_elsewhere(told: tuple[str, str]) -> tuple[bool, bool]:
+    code, text = told
+    return code == "CANCELLED", bool(_GRPC_DETAILS.search(text))
 
 
 class _State:
