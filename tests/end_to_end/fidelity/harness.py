@@ -46,6 +46,7 @@ CORE = frozenset(
         "control_flow.asserts",
         "datasets.cached_files",
         "devices.setters",
+        "edges.held",
         "edges.settled",
         "errors.kernels",
         "errors.placement",
