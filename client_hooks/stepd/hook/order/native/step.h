@@ -329,8 +329,10 @@ class Step : public StepBase {
     {
       std::lock_guard<std::mutex> lock(mu_);
       if (!status_.ok()) return;
+      // What failed first may have had the step cancelled: only what comes of that is derived.
       const bool cancelled = args_.cancellation_manager != nullptr && args_.cancellation_manager->IsCancelled();
-      status_ = cancelled ? tf::StatusGroup::MakeDerived(status) : status;
+      const bool derived = cancelled && (tf::errors::IsCancelled(status) || tf::errors::IsAborted(status));
+      status_ = derived ? tf::StatusGroup::MakeDerived(status) : status;
     }
     Abort(args_, status);
   }
