@@ -65,7 +65,7 @@ def _rewritten_together(view: GraphView) -> Iterator[tuple[str, str]]:
     for first, *others in (*twins.of(view).sets, *onednn.together(view)):
         yield from ((first, other) for other in others)
     for node in view.nodes.values():
-        for term in (*sums.first_terms(view, node), *pushed.beside(view, node, constants)):
+        for term in (*sorted(sums.first_terms(view, node)), *pushed.beside(view, node, constants)):
             yield term, node.name
         for source, k in node.inputs:
             for producer, between in unchanged.behind_names(view, source) if k >= 0 else ():

@@ -21,4 +21,4 @@ def holders(view: GraphView) -> Iterator[tuple[str, str]]:
         for term, readers in terms.items():
             later = {reader for reader in readers if before[reader] & bits[name]}
             through = {reader for reader in readers if later and view.nodes[reader].op in sums.VIEWS}
-            yield from ((reader, term) for reader in later | through)
+            yield from ((reader, term) for reader in sorted(later | through))

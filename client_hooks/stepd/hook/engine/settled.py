@@ -22,7 +22,7 @@ _found: weakref.WeakKeyDictionary[GraphView, frozenset[str]] = weakref.WeakKeyDi
 
 def neighbours(view: GraphView) -> Iterator[tuple[str, str]]:
     """Pairs of an end of such a condition and an op that it is given or that is given what it hands on."""
-    for name in ends(view):
+    for name in sorted(ends(view)):
         yield from ((name, other) for other in _given(view, name, folded.constants(view)))
         yield from ((name, other) for other in _takers(view, name))
 
