@@ -22,7 +22,8 @@ using tf::NodeItem;
 
 // Kernels that took less than this, on average, are run where they became ready: a thread's wake-up costs more.
 constexpr uint32_t kWorthAThreadNanos = 3000;
-constexpr int32_t kFirst = INT32_MIN;
+constexpr int32_t kFirst = INT32_MIN;    // has no number
+constexpr int32_t kSent = INT32_MIN + 1;  // before all numbers: what another device waits for, who knows how urgently
 
 struct GraphOrder {
   GraphOrder(const tf::LocalExecutorParams& params, std::shared_ptr<Names> table)
@@ -47,33 +48,39 @@ struct GraphOrder {
     return status;  // allocator attributes are set by now
   }
 
-  // By node without a number: the first number that waits for it, directly or behind others without one. Found from the ops with
-  // numbers back, the first in order before the others, each node once.
+  // By node without a number: the first number that waits for it, directly or behind others without one; what is sent comes before
+  // all numbers, but not for an update's end being told. Found from the sends and from the ops with numbers back, the first in order
+  // before the others, each node once.
   std::vector<int32_t> WaitedFor(const tf::Graph& g) const {
     std::vector<int32_t> waited_for(priority.size(), INT32_MAX);
-    std::vector<const tf::Node*> ordered;
+    std::vector<std::pair<int32_t, const tf::Node*>> ordered;
     for (const tf::Node* node : g.op_nodes()) {
-      if (priority[node->id()] != kFirst) ordered.push_back(node);
+      const int32_t own = priority[node->id()];
+      if (own != kFirst || node->IsSend()) ordered.emplace_back(own == kFirst ? kSent : own, node);
     }
-    std::sort(ordered.begin(), ordered.end(),
-              [this](const tf::Node* a, const tf::Node* b) { return priority[a->id()] < priority[b->id()]; });
+    std::stable_sort(ordered.begin(), ordered.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
     std::vector<bool> seen(priority.size());
     std::vector<const tf::Node*> todo;
-    for (const tf::Node* from : ordered) {
+    for (const auto& [number, from] : ordered) {
       todo.push_back(from);
       while (!todo.empty()) {
         const tf::Node* node = todo.back();
         todo.pop_back();
         for (const tf::Edge* edge : node->in_edges()) {
           const tf::Node* source = edge->src();
-          if (seen[source->id()] || priority[source->id()] != kFirst) continue;
+          if (seen[source->id()] || priority[source->id()] != kFirst || (number == kSent && Updates(*source))) continue;
           seen[source->id()] = true;
-          waited_for[source->id()] = priority[from->id()];
+          waited_for[source->id()] = number;
           if (!source->IsRecv()) todo.push_back(source);
         }
       }
     }
     return waited_for;
+  }
+
+  static bool Updates(const tf::Node& node) {
+    const std::string& op = node.type_string();
+    return op.find("Apply") != std::string::npos || op.find("Assign") != std::string::npos;
   }
 
   // Receives are started in the order of who waits for them, and before what else a step begins with: they only ask.
@@ -88,9 +95,8 @@ struct GraphOrder {
 
   void Inherit(const tf::Graph& g, const std::vector<int32_t>& waited_for) {
     for (const tf::Node* node : g.op_nodes()) {
-      const std::string& op = node->type_string();
-      const bool updates = op.find("Apply") != std::string::npos || op.find("Assign") != std::string::npos;
-      if (priority[node->id()] == kFirst && (updates || !node->op_def().is_stateful())) priority[node->id()] = waited_for[node->id()];
+      const bool sorted = Updates(*node) || !node->op_def().is_stateful();
+      if (priority[node->id()] == kFirst && sorted) priority[node->id()] = waited_for[node->id()];
     }
   }
 
