@@ -53,7 +53,7 @@ with tf.Session(server.target) as session:
     metadata = tf.RunMetadata()
     values = session.run(fetches, fed, tf.RunOptions(trace_level=tf.RunOptions.FULL_TRACE), metadata)
 spans = {
-    node.node_name.removeprefix("op"): (node.all_start_nanos + node.op_start_rel_nanos, node.all_start_nanos + node.op_end_rel_nanos)
+    node.node_name.removeprefix("op"): tuple(node.all_start_nanos + at for at in (node.op_start_rel_nanos, node.op_end_rel_nanos))
     for device in metadata.step_stats.dev_stats
     for node in device.node_stats
     if node.node_name.startswith(("op", "handed"))
