@@ -109,3 +109,21 @@ def test_parts_run_on_the_native_executor(hooked: Any, two_devices: Any, native:
         switch(engine, None)
         got += losses(session, x, loss, step, range(6, 8))
     assert np.allclose([np.frombuffer(value, np.float32)[0] for value in got], expected, rtol=1e-5, atol=0)
+
+
+def test_ops_too_short_for_an_order_are_left_to_tensorflow(hooked: Any, two_devices: Any, native: Path) -> None:
+    listener = hooked(order=Order.NATIVE)
+    x, loss, step = model()
+    with tf.Session(config=two_devices) as session:
+        session.run(tf.global_variables_initializer())
+        expected = losses(session, x, loss, step, range(4))
+        assert len(set(expected)) == 4
+        (engine,) = listener.engines
+        made = library.counts()[0]
+        for worth, microseconds in ((False, 5.0), (True, 50.0)):
+            strategy = reverse(engine)
+            seconds = dict.fromkeys(strategy.priority, microseconds * 1e-6)
+            switch(engine, replace(strategy, id=str(worth), seconds=seconds))
+            said = engine.switcher().live.plan.order.said
+            losses(session, x, loss, step, range(4))
+            assert said.startswith("native: " if worth else "none: ") and (library.counts()[0] > made) is worth
