@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from stepd.core import planning
-from stepd.core.assembly import UNLIMITED, Situation, assemble
+from stepd.core.assembly import UNLIMITED, Situation, SplitOffer, assemble
 from stepd.core.calibration import Measured, columns
 from stepd.core.cost.communication import HANDLING
 from stepd.core.cost.models import CostModels
@@ -272,3 +272,13 @@ def test_what_was_measured_stands_until_a_plan_promises_clearly_more(slower: flo
     planning.run(plan, lambda _, starts, report: report(in_order), found.append)
     expected = ("searched", promised) if taken else ("kept before: won", seconds)
     assert (found[-1].algorithm, found[-1].seconds) == (expected[0], pytest.approx(expected[1]))
+
+
+@pytest.mark.parametrize("whole", [False, True])
+def test_parts_in_the_graphs_own_order_are_held_to_it_where_orders_are_kept_whole(whole: bool) -> None:
+    offers = tuple(SplitOffer(op, "batch", 32, (1,), (1,)) for op in ("right", "right/bias"))
+    told: list[planning.Candidate] = []
+    plan = planning.begin(situation(splits=offers), [measured("", 0.101, in_force=True)], ordered=True, whole_order=whole)
+    planning.run(plan, lambda *_: None, told.append)
+    in_parts = [found for found in told if found.splits and np.array_equal(found.priority, plan.order)]
+    assert in_parts and all(found.enforced is whole for found in in_parts)

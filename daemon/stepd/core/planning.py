@@ -37,7 +37,8 @@ NEAR = 0.02
 @dataclass(frozen=True, eq=False)
 class Candidate:
     """A strategy with its predictions. seconds: calibrated; simulated_seconds: as the simulator says. int32
-    [n] columns. enforced: the runtime is to keep its order; not where ops in parts are in no other than the graph's own.
+    [n] columns. enforced: the runtime is to keep its order; not where ops in parts are in no other than the graph's own, unless
+    it lets one op run at a time: then also the graph's own is better than whatever becomes ready first.
     """
 
     placement: Index
@@ -130,7 +131,7 @@ class Planning:
             algorithm=_algorithm(found),
             near_lost=near,
             splits=found.splits,
-            enforced=not np.array_equal(priority, self.order),
+            enforced=self.whole_order or not np.array_equal(priority, self.order),
         )
 
 

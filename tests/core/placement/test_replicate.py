@@ -45,6 +45,16 @@ def test_two_equal_devices_share_a_step(lab):
     assert found.planner["feasible"] and found.planner["parts"] == 2
 
 
+@pytest.mark.parametrize(("gain", "feasible", "one_stays"), [(0.99, True, False), (0.97, True, True), (0.99, False, True)])
+def test_all_variables_lie_on_one_device_only_where_that_gains_clearly(lab, gain, feasible, one_stays):
+    one, shared = (
+        replace(replicate.place(network(lab), PlanOptions()), predicted_step_seconds=seconds, planner={"feasible": fits})
+        for seconds, fits in ((gain, True), (1.0, feasible))
+    )
+    assert replicate._worth_one_home([one, shared]) == [one, shared][0 if one_stays else 1 :]
+    assert replicate._worth_one_home([one, None]) == [one] and replicate._worth_one_home([None, shared]) == [shared]
+
+
 def test_unequal_devices_get_unequal_parts(lab):
     found = replicate.place(network(lab, second_device=3.0), PlanOptions())
     assert found.splits[0].weights == (0.75, 0.25)

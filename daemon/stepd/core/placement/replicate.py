@@ -51,6 +51,9 @@ _WORTH_WHOLE = 0.97
 _WORTH_SHARES = 0.97
 """Other shares make the step shorter by three hundredths at least: like devices measure that much apart by chance, and a share that
 is off by one hundredth keeps a device waiting for as much of the step."""
+_WORTH_ONE_HOME = 0.98
+"""All variables on one device make the step shorter by two hundredths at least: that device alone sends all weights at first, and
+adds up and updates at last, which costs a little more than it seems."""
 _WORTH = 0.999
 """A sum that is not added up at once makes the step shorter by a thousandth at least."""
 
@@ -87,10 +90,9 @@ def candidates(problem: Problem, order: Index, most: int = _LAYERS_TRIED, live: 
             for op in ops
             if base.choices[op, BATCH].max_parts >= count
         )
-        for whole in _whole_ops(base, devices, {split.op for split in splits}):
-            strategy = _try(base, Strategy(problem.name, whole, order, float("inf"), splits), count)
-            if strategy is None:
-                continue
+        wholes = _whole_ops(base, devices, {split.op for split in splits})
+        tried = [_try(base, Strategy(problem.name, whole, order, float("inf"), splits), count) for whole in wholes]
+        for strategy in _worth_one_home(tried):
             yield strategy
             if best is None or strategy.predicted_step_seconds < best.predicted_step_seconds:
                 best = strategy
@@ -151,6 +153,14 @@ def _whole_ops(base: Splittable, devices: tuple[int, ...], split: AbstractSet[in
     adds = {op for (op, axis), choice in base.choices.items() if op in split and axis == BATCH and choice.adds}
     follow_readers(base, shared, split, adds)
     yield nearest_allowed(prepared, shared)
+
+
+def _worth_one_home(tried: Sequence[Strategy | None]) -> list[Strategy]:
+    """`tried`: with all variables on one device, and with them shared out. The first stays out where it gains too little."""
+    one, shared = tried
+    if one is not None and shared is not None and one.predicted_step_seconds > _WORTH_ONE_HOME * shared.predicted_step_seconds:
+        return [shared] if shared.planner["feasible"] else [one, shared]
+    return [strategy for strategy in tried if strategy is not None]
 
 
 def _try(base: Splittable, strategy: Strategy, parts: int) -> Strategy | None:
