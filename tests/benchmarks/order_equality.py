@@ -3,8 +3,7 @@
     python tests/benchmarks/order_equality.py [--ways control native] [--steps 100] [--models lenet ...] [--workers]
 
 Every run of `--every` steps has an order of its own: random priorities for all ops, which stay where they are, on two devices
-of one process between which the program's ops alternate, layer by layer; with --workers on two worker processes, which only
-control edges reach. Every second run of steps is plain, so that orders are taken back as well. Needs a compiler for `native`.
+of one process between which the program's ops alternate, layer by layer; with --workers on two worker processes. Every second run of steps is plain, so that orders are taken back as well. Needs a compiler for `native`.
 """
 
 from __future__ import annotations
@@ -124,11 +123,9 @@ def compare(options: argparse.Namespace, folder: Path) -> int:
     from split_models import MODELS
 
     ways = [Order(way) for way in options.ways]
-    if Order.NATIVE in ways:
-        why = "local workers run TensorFlow's own executor" if options.workers else provider.executor_type(Order.NATIVE, "")[1]
-        if why:
-            print(f"native is left out: {why}")
-            ways.remove(Order.NATIVE)
+    if Order.NATIVE in ways and (why := provider.executor_type(Order.NATIVE, "")[1]):
+        print(f"native is left out: {why}")
+        ways.remove(Order.NATIVE)
     watcher = Watcher()
     install(
         watcher,

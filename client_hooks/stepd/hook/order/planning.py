@@ -5,7 +5,7 @@ It must not know how copies are made or switched.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from stepd.hook.engine import rules
@@ -14,7 +14,7 @@ from stepd.hook.engine.devices import Devices
 from stepd.hook.engine.graphview import GraphView, is_stateful
 from stepd.hook.engine.home import home as home_of
 from stepd.hook.model import LiveStrategy, Order
-from stepd.hook.order.edges import Edge, Wanted, order_edges, worth_an_order
+from stepd.hook.order.edges import COSTLY_SECONDS, Edge, Wanted, order_edges
 from stepd.hook.order.native import library
 from stepd.hook.order.native.library import Tables
 from stepd.hook.order.part_edges import part_edges
@@ -84,14 +84,14 @@ class Ordering:
         way, why = choose(self.setting, strategy, self.native)
         if way is Order.NONE:
             return OrderPlan(said=f"none: {why}")
-        home = {name: moved.get(name) or home_of(view, devices, node) for name, node in view.nodes.items()}
-        wanted = Wanted(strategy.priority, strategy.seconds)
         if way is Order.NATIVE:
-            if not self.keeps and not _pays(wanted, home):
+            if not self.keeps and not _pays(strategy.seconds.values()):
                 return OrderPlan(said="none: most of a step's time goes to ops too short for an order")
             known = {n: p for n, p in strategy.priority.items() if n in view.nodes and _sorted(view, classes, n)}
             return OrderPlan(way, priority=known, said=f"native: {len(known)} priorities")
         steps = _distinct(kinds)
+        home = {name: moved.get(name) or home_of(view, devices, node) for name, node in view.nodes.items()}
+        wanted = Wanted(strategy.priority, strategy.seconds)
         if splits:
             edges = part_edges(view, classes, steps, wanted, splits, home, self.pools)
         else:
@@ -120,10 +120,9 @@ def _sorted(view: GraphView, classes: Classes, name: str) -> bool:
     return name not in classes.held and op not in ("Const", "NoOp") and op not in rules.VARIABLES and not is_stateful(op)
 
 
-def _pays(wanted: Wanted, home: Mapping[str, str]) -> bool:
+def _pays(seconds: Collection[float]) -> bool:
     """Whether sorting a step's ops in one process can pay: it takes some tens of nanoseconds for each, however short it is."""
-    work = {name: seconds for name, seconds in wanted.seconds.items() if name in home}
-    return 2.0 * sum(worth_an_order(work, home, wanted).values()) >= sum(work.values())
+    return 2.0 * sum(cost for cost in seconds if cost >= COSTLY_SECONDS) >= sum(seconds)
 
 
 def still_possible(order: OrderPlan, classes: Classes) -> OrderPlan:
