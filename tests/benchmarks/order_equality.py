@@ -3,7 +3,8 @@
     python tests/benchmarks/order_equality.py [--ways control native] [--steps 100] [--models lenet ...] [--workers]
 
 Every run of `--every` steps has an order of its own: random priorities for all ops, which stay where they are, on two devices
-of one process between which the program's ops alternate, layer by layer; with --workers on two worker processes. Every second run of steps is plain, so that orders are taken back as well. Needs a compiler for `native`.
+of one process between which the program's ops alternate, layer by layer; with --workers on two worker processes. Every second run
+of steps is plain, so that orders are taken back as well. Needs a compiler for `native`.
 """
 
 from __future__ import annotations
