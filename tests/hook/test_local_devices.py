@@ -121,3 +121,14 @@ def test_workers_that_cannot_be_found_leave_the_program_to_itself(
     assert local_devices.local_cluster() is None
     assert "the local devices cannot be used" in capsys.readouterr().err
     monkeypatch.setattr(local_devices._State, "failed", False)
+
+
+def test_what_only_a_plain_session_takes_stays_out_of_the_clusters_config() -> None:
+    config_pb2 = pytest.importorskip("tensorflow.core.protobuf.config_pb2")
+    config = config_pb2.ConfigProto(use_per_session_threads=True, allow_soft_placement=True, device_filters=["/cpu:0"])
+    config.session_inter_op_thread_pool.add(num_threads=3)
+    asked = config.SerializeToString()
+    made = LocalCluster("", (), "", ("localhost:1",)).session_config(config)
+    assert config.SerializeToString() == asked
+    made.ClearField("cluster_def")
+    assert made == config_pb2.ConfigProto(isolate_session_state=True, allow_soft_placement=True)

@@ -129,7 +129,8 @@ class LocalCluster:
         copy = type(config)()
         copy.CopyFrom(config)
         copy.isolate_session_state = True
-        copy.ClearField("cluster_def")
+        for local in ("cluster_def", "session_inter_op_thread_pool", "use_per_session_threads", "device_filters"):
+            copy.ClearField(local)  # a cluster refuses pools of a session's own, and takes filters at their word
         job = copy.cluster_def.job.add()
         job.name = JOB
         for task, address in enumerate(self.addresses):
