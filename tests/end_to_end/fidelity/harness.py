@@ -88,6 +88,7 @@ CORE = frozenset(
         "training.pipeline",
         "training.residual",
         "training.rewrites",
+        "variables.imported_twice",
         "variables.ref",
         "variables.partitioned",
     ]

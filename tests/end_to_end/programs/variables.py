@@ -1,7 +1,8 @@
-"""Variables: ref and resource, partitioned, local, uninitialized, scattered, counted."""
+"""Variables: ref and resource, partitioned, local, uninitialized, scattered, counted, under several nodes of one name."""
 
 import numpy as np
 import tensorflow.compat.v1 as tf
+from tensorflow.python.ops import gen_state_ops
 
 
 def kinds(record, use_resource):
@@ -160,3 +161,35 @@ def program_assigned(record):
             record.value(f"seen {k}", sess.run(seen, {x: [k, 1, -1]}))
             record.value(f"trained {k}", sess.run([loss, after, keep])[:2])
             record.value(f"kept {k}", sess.run([v, w, averages.average(w)]))
+
+
+def program_imported_twice(record):
+    """A graph imported beside itself: its resource variables are the same ones, trained from both sides."""
+    x = tf.placeholder(tf.float32, [None, 3], name="x")
+    w = tf.get_variable("w", [3, 2], initializer=tf.glorot_uniform_initializer(seed=1), use_resource=True)
+    loss = tf.reduce_sum(tf.square(tf.nn.tanh(tf.matmul(x, w))), name="loss")
+    train = tf.train.GradientDescentOptimizer(0.1).minimize(loss, name="train")
+    meta = tf.get_default_graph().as_graph_def()
+    other, train_other = tf.import_graph_def(meta, return_elements=["loss:0", "train"], name="again")
+    with tf.Session() as sess:
+        sess.run(tf.global_variables_initializer())
+        for k in range(6):
+            fed = np.random.RandomState(k).randn(4, 3)
+            record.value(f"{k}", sess.run([loss, train], {x: fed})[0])
+            record.value(f"again {k}", sess.run([other, train_other], {"again/x:0": fed})[0])
+        record.value("w", sess.run(w))
+
+
+def program_of_one_name(record):
+    """A variable under two nodes of the graph, of both generations."""
+    one, other = (tf.raw_ops.VarHandleOp(dtype=tf.float32, shape=[2], shared_name="both", name=name) for name in ("one", "other"))
+    start = tf.raw_ops.AssignVariableOp(resource=one, value=tf.constant([1.0, 2.0]))
+    grow = tf.raw_ops.AssignAddVariableOp(resource=one, value=tf.constant([0.5, 0.25]))
+    seen = tf.raw_ops.ReadVariableOp(resource=other, dtype=tf.float32) * 2.0
+    memory, again = (gen_state_ops.variable_v2([2], tf.float32, shared_name="refs", name=name) for name in ("memory", "again"))
+    start_memory, grow_memory = gen_state_ops.assign(memory, [1.0, 1.0]), gen_state_ops.assign_add(memory, [1.0, 3.0])
+    with tf.Session() as sess:
+        sess.run([start, start_memory])
+        for k in range(8):
+            sess.run([grow, grow_memory])
+            record.value(f"{k}", sess.run([seen, again * 3.0]))

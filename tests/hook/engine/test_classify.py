@@ -161,3 +161,25 @@ def test_what_an_error_names_lies_where_the_error_arises() -> None:
         view = GraphView.parse(graph.as_graph_def().SerializeToString(), lambda name: name)
     groups = [set(group) for group in classify(view).groups]
     assert [group for group in groups if "refuses" in group] == [{"named", "handed", "refuses"}]
+
+
+def test_a_variable_of_which_another_op_says_the_name_stays() -> None:
+    with tf.Graph().as_default() as graph:
+        tf.get_variable("once", [2], use_resource=True)
+        tf.get_variable("twice", [2], use_resource=True)
+        tf.import_graph_def(graph.as_graph_def(), name="again")
+        tf.raw_ops.VarHandleOp(dtype=tf.float32, shape=[2], shared_name="alone", name="alone")
+
+        @function.Defun()
+        def reads():  # type: ignore[no-untyped-def]
+            return tf.raw_ops.ReadVariableOp(
+                resource=tf.raw_ops.VarHandleOp(dtype=tf.float32, shape=[2], shared_name="inside"), dtype=tf.float32
+            )
+
+        tf.raw_ops.VarHandleOp(dtype=tf.float32, shape=[2], shared_name="inside", name="outside")
+        reads()
+        view = GraphView.parse(graph.as_graph_def().SerializeToString(), lambda name: name)
+    classes = classify(view)
+    assert classes.variables == {"alone"}
+    assert classes.pinned["twice"] == "twice and again/twice are one variable"
+    assert "are one variable" in classes.pinned["outside"]

@@ -52,8 +52,9 @@ def classify(
         why = _pin_reason(node)
         if why and node.name not in pinned:
             pinned[node.name] = why
+    alike = _of_one_name(view)
     for name in variables - pinned.keys():
-        why = "shared with other sessions" if shared_variables else _variable_pin_reason(view, view.nodes[name])
+        why = "shared with other sessions" if shared_variables else alike.get(name) or _variable_pin_reason(view, view.nodes[name])
         if why:
             pinned[name] = why
     together, spread = groups.of(view, home)
@@ -200,6 +201,20 @@ def _variable_pin_reason(view: GraphView, node: Node) -> str:
                     if why:
                         return why
     return ""
+
+
+def _of_one_name(view: GraphView) -> dict[str, str]:
+    """Ops that stand for a variable that another op stands for as well, since both say its name (of a graph that is imported beside
+    itself, say), and why they stay: one that moved would leave the other behind."""
+    alike: dict[tuple[bytes, bytes], list[str]] = {}
+    for node in view.nodes.values():
+        if node.op in rules.VARIABLES:
+            alike.setdefault(graphview.name_of_state(node.proto), []).append(node.name)
+    for function in view.functions.values():
+        for inner in function.node_def:
+            if inner.op in rules.VARIABLES and (names := alike.get(graphview.name_of_state(inner))):
+                names.append(f"{inner.name} of {function.signature.name}")
+    return {name: f"{names[0]} and {names[1]} are one variable" for names in alike.values() if len(names) > 1 for name in names}
 
 
 def _ref_chain_reason(view: GraphView, node: Node) -> str:

@@ -101,6 +101,11 @@ class GraphView:
         return list(seen.values())
 
 
+def name_of_state(node: Any) -> tuple[bytes, bytes]:
+    """(container, name) by which a session knows what a NodeDef owns: ops that say the same stand for the same."""
+    return node.attr["container"].s, node.attr["shared_name"].s or node.name.encode()
+
+
 def _closure(names: Iterable[str], neighbours: Callable[[str], Iterable[str]]) -> set[str]:
     seen = set(names)
     stack = list(seen)

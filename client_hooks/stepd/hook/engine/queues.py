@@ -15,7 +15,7 @@ from tensorflow.core.framework import graph_pb2, types_pb2
 
 from stepd.hook.engine import capi
 from stepd.hook.engine.ahead import Ahead, as_fed
-from stepd.hook.engine.graphview import GraphView, Node
+from stepd.hook.engine.graphview import GraphView, Node, name_of_state
 from stepd.hook.engine.mirror import Mirror
 
 # First in, first out, and nothing else to them.
@@ -173,8 +173,7 @@ def one_of_each(view: GraphView, queues: Iterable[str]) -> dict[str, str]:
     found: dict[tuple[bytes, bytes], str] = {}
     made = {}
     for name in queues:
-        attr = view.nodes[name].proto.attr
-        made[name] = found.setdefault((attr["container"].s, attr["shared_name"].s or name.encode()), name)
+        made[name] = found.setdefault(name_of_state(view.nodes[name].proto), name)
     return made
 
 

@@ -16,7 +16,7 @@ from tensorflow.python.framework import dtypes
 from stepd.hook.engine import rules
 from stepd.hook.engine.before import Before
 from stepd.hook.engine.draws import executed
-from stepd.hook.engine.graphview import GraphView, function_attrs, holds_state, input_types, split_input
+from stepd.hook.engine.graphview import GraphView, function_attrs, holds_state, input_types, name_of_state, split_input
 from stepd.hook.ports import StepKind
 
 _WRITES = ("Assign", "ResourceApply", "ResourceScatter", "ResourceSparseApply", "Apply", "Scatter", "SparseApply", "CountUpTo",
@@ -64,8 +64,7 @@ def _variables(view: GraphView, step: Collection[str]) -> dict[str, list[str]]:
     alike: dict[tuple[bytes, bytes], list[str]] = {}
     for name in view.nodes:
         if name in step and view.nodes[name].op in rules.VARIABLES:
-            attr = view.nodes[name].proto.attr
-            alike.setdefault((attr["container"].s, attr["shared_name"].s or name.encode()), []).append(name)
+            alike.setdefault(name_of_state(view.nodes[name].proto), []).append(name)
     return {names[0]: names for names in alike.values()}
 
 
