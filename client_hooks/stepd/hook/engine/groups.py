@@ -8,7 +8,21 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Iterator
 
-from stepd.hook.engine import aliases, folded, for_updates, graphview, held, onednn, pushed, rules, settled, sums, twins, unchanged
+from stepd.hook.engine import (
+    aliases,
+    folded,
+    for_updates,
+    graphview,
+    held,
+    hoisted,
+    onednn,
+    pushed,
+    rules,
+    settled,
+    sums,
+    twins,
+    unchanged,
+)
 from stepd.hook.engine.graphview import GraphView, Node
 
 
@@ -62,6 +76,7 @@ def _rewritten_together(view: GraphView) -> Iterator[tuple[str, str]]:
     constants = folded.constants(view)
     yield from settled.neighbours(view)
     yield from held.holders(view)
+    yield from hoisted.chains(view)
     for first, *others in (*twins.of(view).sets, *onednn.together(view)):
         yield from ((first, other) for other in others)
     for node in view.nodes.values():

@@ -60,19 +60,35 @@ _EPILOGUES = frozenset({
 })  # fmt: skip
 _TERMS = frozenset({"Add", "AddV2", "Sub", "Mul"})
 _BIASED = frozenset({"BiasAdd", "BiasAddV1", "FusedBatchNorm", "FusedBatchNormV2", "FusedBatchNormV3", "Squeeze"})
-FUSED = (
-    (CONTRACTIONS, _EPILOGUES | _TERMS | {"Squeeze"}),
-    (_BIASED, _EPILOGUES | _TERMS),
-    (frozenset({"Pad"}), CONTRACTIONS),
-)  # fmt: skip
-# Second: rewrites that need a value that nobody else reads: sums of sums become one AddN, common factors are hoisted,
-# constants are pushed down, unary functions composed.
-ARITHMETIC = _TERMS | {"AddN", "RealDiv", "Div", "Neg", "Reciprocal", "Inv"}
 _UNARY = frozenset({
     "Abs", "Acos", "Acosh", "Asin", "Asinh", "Atan", "Atanh", "Ceil", "Cos", "Cosh", "Expm1", "Exp", "Floor", "Log",
     "Log1p", "Neg", "Reciprocal", "Rint", "Round", "Rsqrt", "Sigmoid", "Sin", "Sinh", "Sqrt", "Square", "Tan", "Tanh",
     "Relu", "Relu6", "Elu",
 })  # fmt: skip
+# Functions of single elements: those of which every kernel gives the same bits, and all that Grappler takes out of the parts of a
+# concatenation or of what a split gives.
+EXACT = frozenset({
+    "Abs", "Ceil", "ComplexAbs", "Conj", "Floor", "Invert", "IsFinite", "IsInf", "IsNan", "LogicalNot", "Neg", "Relu", "Relu6",
+    "Rint", "Round", "Sign", "Sqrt", "Square",
+})  # fmt: skip
+_MONOTONIC = frozenset({
+    "Acos", "Acosh", "Asin", "Asinh", "Atan", "Atanh", "Ceil", "Elu", "Erf", "Erfc", "Exp", "Expm1", "Floor", "Log", "Log1p",
+    "Neg", "Relu", "Relu6", "Rint", "Rsqrt", "Selu", "Sigmoid", "Sign", "Sinh", "Softplus", "Softsign", "Sqrt", "Tanh",
+})  # fmt: skip
+HOISTED = _UNARY | EXACT | {"Digamma", "Erf", "Erfc", "Inv", "Lgamma", "Selu", "Softplus", "Softsign"}
+# The largest value of a monotonic function is that of the largest argument, which Grappler looks for instead. Where only its place
+# is wanted the function becomes an Identity, of a wrong type: on a device apart from both neighbours it stays, and the whole step,
+# which has no valid graph then, runs without Grappler.
+FUSED = (
+    (CONTRACTIONS, _EPILOGUES | _TERMS | {"Squeeze"}),
+    (_BIASED, _EPILOGUES | _TERMS),
+    (frozenset({"Pad"}), CONTRACTIONS),
+    (_MONOTONIC, frozenset({"ArgMax", "ArgMin"})),
+    (_MONOTONIC - EXACT, frozenset({"Max", "Min", "MaxPool", "MaxPoolV2", "MaxPool3D"})),
+)  # fmt: skip
+# Second: rewrites that need a value that nobody else reads: sums of sums become one AddN, common factors are hoisted,
+# constants are pushed down, unary functions composed.
+ARITHMETIC = _TERMS | {"AddN", "RealDiv", "Div", "Neg", "Reciprocal", "Inv"}
 FUSED_IF_SOLE_READER = (
     (ARITHMETIC, ARITHMETIC | CONTRACTIONS | {"BiasAdd", "Log", "Sqrt", "Rsqrt"}),
     (_UNARY, _UNARY | {"Mul", "Sub", "RealDiv", "Div"}),
