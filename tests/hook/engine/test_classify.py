@@ -90,17 +90,16 @@ def test_what_a_loop_keeps_for_its_gradients_has_no_reader_there_in_an_evaluatio
     assert any({"while/inner", "while/outer"} <= set(group) for group in classify(view).groups)
 
 
-@pytest.mark.parametrize("forward_too", [False, True])
-def test_who_reads_for_the_gradients_alone_is_no_reader_in_an_evaluation(forward_too: bool) -> None:
+def test_who_reads_for_the_gradients_alone_is_no_reader_in_an_evaluation() -> None:
     with tf.Graph().as_default() as graph:
         x, scale = tf.placeholder(tf.float32, [4, 3]), tf.get_variable("scale", [3])
         inner = tf.multiply(x, tf.reduce_max(x, 1, keepdims=True), name="inner")
         outer = tf.multiply(inner, scale, name="outer")
-        loss = tf.reduce_sum(tf.tanh(outer) + (tf.sin(inner) if forward_too else 0.0))
+        loss = tf.reduce_sum(tf.tanh(outer))
         tf.train.GradientDescentOptimizer(0.1).minimize(loss)
         view = GraphView.parse(graph.as_graph_def().SerializeToString(), lambda name: name)
     assert len(view.consumers["inner"]) > 1
-    assert any({"inner", "outer"} <= set(group) for group in classify(view).groups) is not forward_too
+    assert any({"inner", "outer"} <= set(group) for group in classify(view).groups)
 
 
 def test_what_a_constant_is_pushed_into_stays_together_with_all_that_it_is_given() -> None:

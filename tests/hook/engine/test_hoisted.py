@@ -1,4 +1,4 @@
-"""Functions that Grappler takes out of parts, and those that it takes from under a largest value, move with what it takes them to."""
+"""Functions that Grappler takes out of parts, or from under a largest value, move with what it takes them to."""
 
 from __future__ import annotations
 

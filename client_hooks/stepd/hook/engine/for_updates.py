@@ -9,17 +9,20 @@ from __future__ import annotations
 import weakref
 
 from stepd.hook.engine import rules
-from stepd.hook.engine.graphview import GraphView
+from stepd.hook.engine.graphview import GraphView, Node
 from stepd.hook.engine.races import is_write
 
 _found: weakref.WeakKeyDictionary[GraphView, frozenset[str]] = weakref.WeakKeyDictionary()
 
 
 def only(view: GraphView) -> frozenset[str]:
-    """Ops from which every way leads into a write. Who asks for a shape alone is no way: gradients ask for the loss's."""
+    """Ops from which every way leads into a write, or into what only comes with one (an optimizer's last NoOp waits for gradients,
+    too). Who asks for a shape alone is no way: gradients ask for the loss's.
+    """
     found = _found.get(view)
     if found is None:
-        ends = [name for name, node in view.nodes.items() if not is_write(node.op) and _is_end(view, name)]
+        with_writes = view.descendants(name for name, node in view.nodes.items() if is_write(node.op))
+        ends = [name for name in view.nodes if name not in with_writes and _is_end(view, name)]
         elsewhere = set(ends)
         while ends:  # it grows
             for source, _ in view.nodes[ends.pop()].inputs:
@@ -32,7 +35,9 @@ def only(view: GraphView) -> frozenset[str]:
 
 def _is_end(view: GraphView, name: str) -> bool:
     """Does nobody read it? No end is a gradient of what nobody learns, which waits for the others of its op (`tf.tuple`)."""
-    node = view.nodes[name]
-    if node.op == "Identity" and any(index < 0 and view.nodes[source].op == "NoOp" for source, index in node.inputs):
-        return False
-    return all(view.nodes[user].op in rules.OF_SHAPES for user in view.consumers[name])
+    return not is_tuples(view, view.nodes[name]) and all(view.nodes[user].op in rules.OF_SHAPES for user in view.consumers[name])
+
+
+def is_tuples(view: GraphView, node: Node) -> bool:
+    """Whether it is what a tuple hands on."""
+    return node.op == "Identity" and any(index < 0 and view.nodes[source].op == "NoOp" for source, index in node.inputs)

@@ -94,23 +94,36 @@ def _fused(view: GraphView, producer: Node, between: tuple[str, ...], consumer: 
         return True
     for first, second in rules.FUSED_IF_SOLE_READER:
         if producer.op in first and consumer.op in second:
-            read = (producer, *(view.nodes[name] for name in between))
-            evaluated = consumer if producer.op == consumer.op and producer.op in rules.BROADCAST else None
-            return any(all(_readers(view, node, step) == 1 for node in read) for step in (None, evaluated))
+            if _small_first(view, producer, consumer) and consumer.name not in for_updates.only(view):
+                return True  # who else reads the inner one may be left out of a step
+            return all(_readers(view, node) == 1 for node in (producer, *(view.nodes[name] for name in between)))
     return False
 
 
-def _readers(view: GraphView, producer: Node, evaluated: Node | None = None) -> int:
+def _small_first(view: GraphView, producer: Node, consumer: Node) -> bool:
+    """Whether Grappler may put the two in another order, so that small operands meet first. Sums of which nothing shows that some
+    term is smaller (a bias, what was reduced) may stay apart: residual nets are made of them."""
+    if producer.op == consumer.op and producer.op in rules.BROADCAST:
+        return True
+    if producer.op not in rules.SUMS_OF_TWO or consumer.op not in rules.SUMS_OF_TWO:
+        return False
+    makers = (maker for node in (producer, consumer) for name, k in node.inputs if k >= 0 for maker in _handed_on(view, name))
+    return any(_is_small(view.nodes[name]) for name in makers)
+
+
+def _is_small(node: Node) -> bool:
+    reduced = node.op in ("Mean", "Sum", "Max", "Min") and node.proto.attr["keep_dims"].b
+    return reduced or node.op in ("ReadVariableOp", "Const") or node.op in rules.VARIABLES
+
+
+def _readers(view: GraphView, producer: Node) -> int:
     """How many read its value. Who only asks for the shape of a sum or product may be gone by the time at which Grappler counts:
-    gradients do, to undo broadcasting. So is what a loop keeps of it for its gradients, in steps that evaluate. `evaluated`: in
-    steps that need this op, but no gradients.
+    gradients do, to undo broadcasting. So is what a loop keeps of it for its gradients, in steps that evaluate.
     """
     may_be_gone = (rules.OF_SHAPES if producer.op in rules.ARITHMETIC else frozenset()) | rules.KEEPS_FOR_GRADIENTS
     made_one = twins.of(view)
     users = (user for name in made_one.alike(producer.name) for user in view.consumers[name])
-    gone = for_updates.only(view) if evaluated is not None else frozenset()
-    gone = frozenset() if evaluated is None or evaluated.name in gone else gone
-    return made_one.count(user for user in users if view.nodes[user].op not in may_be_gone and user not in gone)
+    return made_one.count(user for user in users if view.nodes[user].op not in may_be_gone)
 
 
 def _with_constants(view: GraphView, producer: Node, consumer: Node) -> Iterator[str]:

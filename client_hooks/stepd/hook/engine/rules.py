@@ -85,6 +85,7 @@ FUSED = (
     (frozenset({"Pad"}), CONTRACTIONS),
     (_MONOTONIC, frozenset({"ArgMax", "ArgMin"})),
     (_MONOTONIC - EXACT, frozenset({"Max", "Min", "MaxPool", "MaxPoolV2", "MaxPool3D"})),
+    (frozenset({"Softmax", "Add", "AddV2"}), frozenset({"Log"})),
 )  # fmt: skip
 # Second: rewrites that need a value that nobody else reads: sums of sums become one AddN, common factors are hoisted,
 # constants are pushed down, unary functions composed.
@@ -95,9 +96,10 @@ FUSED_IF_SOLE_READER = (
     (frozenset({"Add", "AddV2", "Sub"}), _UNARY),
 )  # fmt: skip
 
-# Of these, chains of one op are put in another order, so that small operands meet first, in evaluations as well, whose products no
-# gradient reads. The gradient of a sum reads neither the sum nor its terms.
+# Of these, chains of one op are put in another order, so that small operands meet first, in every step in which nobody else reads
+# the inner products: in evaluations no gradient does. The gradient of a sum reads neither the sum nor its terms.
 BROADCAST = frozenset({"Mul"})
+SUMS_OF_TWO = frozenset({"Add", "AddV2"})
 
 # Third: a constant that is combined with such a pair of ops is pushed down into the first of them, and folded there, when all that
 # the first is given lies on the same device as well: (a * b) * 0.3 becomes a * (b * 0.3). RealDiv by a constant is a Mul by then,

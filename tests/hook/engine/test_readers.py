@@ -1,0 +1,76 @@
+"""Who reads a value decides what Grappler makes of it, and a step has some of the readers only: what may be joined in any of them
+moves together."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+tf = pytest.importorskip("tensorflow.compat.v1")
+
+from stepd.hook.engine import for_updates  # noqa: E402
+from stepd.hook.engine.classify import classify  # noqa: E402
+from stepd.hook.engine.graphview import GraphView  # noqa: E402
+
+
+def view_of(make: Callable[[Any], Any]) -> GraphView:
+    with tf.Graph().as_default() as graph:
+        make(tf.placeholder(tf.float32, [4, 6], name="x"))
+        return GraphView.parse(graph.as_graph_def().SerializeToString(), lambda name: name)
+
+
+def move_together(view: GraphView, *names: str) -> bool:
+    group_of = classify(view).group_of
+    return len({group_of.get(name, name) for name in names}) == 1
+
+
+def read_twice(op: Callable[..., Any], other: Any) -> Callable[[Any], Any]:
+    def make(x: Any) -> None:
+        inner = op(tf.sin(x), tf.cos(x), name="inner")
+        tf.nn.softsign(inner, name="beside")
+        op(inner, other() if callable(other) else other, name="outer")
+
+    return make
+
+
+def leaf() -> Any:
+    return tf.get_variable("g", [6], use_resource=True)
+
+
+@pytest.mark.parametrize(
+    ("op", "other", "tied"),
+    [
+        (tf.multiply, lambda: tf.placeholder(tf.float32, [4, 6]), True),
+        (tf.add, leaf, True),
+        (tf.add, lambda: tf.reduce_mean(tf.placeholder(tf.float32, [4, 6]), 1, keepdims=True), True),
+        (tf.add, lambda: tf.placeholder(tf.float32, [4, 6]), False),  # residual nets: who else reads the inner sum counts
+    ],
+)
+def test_what_some_step_may_put_in_another_order_moves_together(op: Callable[..., Any], other: Any, tied: bool) -> None:
+    assert move_together(view_of(read_twice(op, other)), "inner", "outer") is tied
+
+
+def test_gradients_that_an_optimizers_last_noop_waits_for_are_for_updates_only() -> None:
+    def make(x: Any) -> None:
+        w = tf.get_variable("w", [6, 6], use_resource=True)
+        optimizer = tf.train.GradientDescentOptimizer(0.1)
+        pairs = optimizer.compute_gradients(tf.reduce_sum(tf.tanh(tf.matmul(x, w)), name="loss"))
+        with tf.control_dependencies([gradient for gradient, _ in pairs]):
+            optimizer.apply_gradients(pairs, name="train")
+
+    view = view_of(make)
+    assert any(source == "gradients/MatMul_grad/tuple/control_dependency_1" for source, _ in view.nodes["train"].inputs)
+    only = for_updates.only(view)
+    assert {"gradients/MatMul_grad/MatMul_1", "gradients/Tanh_grad/TanhGrad"} <= only and not {"loss", "MatMul", "Tanh"} & only
+
+
+def test_the_gradient_of_a_constant_that_nobody_learns_moves_with_what_it_reads() -> None:
+    def make(x: Any) -> None:
+        h = tf.tanh(tf.matmul(x, tf.get_variable("w", [6, 6], use_resource=True)))
+        y = h * tf.nn.relu6(h + 3.0) * 0.16667
+        tf.train.GradientDescentOptimizer(0.1).minimize(tf.reduce_sum(tf.square(y)))
+
+    unlearned = [f"gradients/mul_1_grad/{name}" for name in ("Mul_1", "Sum", "Reshape", "tuple/control_dependency_1")]
+    assert move_together(view_of(make), "mul", "mul_1", *unlearned)
