@@ -162,3 +162,24 @@ def program_drawing(record):
             fed = {x: [k, 0.5]}
             record.value(f"each {k}", [sess.run(step, fed) for step in steps])
             record.value(f"together {k}", sess.run(steps, fed))
+
+
+def program_failing(record):
+    """Functions that TensorFlow does not inline fail: checks in them, calls that must stay calls; steps go on after it."""
+    x, n = tf.placeholder(tf.float32, [None], name="x"), tf.placeholder(tf.int32, [], name="n")
+
+    @tf.function
+    def checked(v, least):
+        tf.debugging.assert_greater(least, 0, message="least must be positive")
+        return tf.reshape(v, [2, 2]) * 2.0
+
+    @function.Defun(tf.float32, noinline=True, func_name="Kept")
+    def kept(v):
+        return tf.linalg.inv(tf.reshape(v, [2, 2]))
+
+    steps = [checked(x, n) + 1.0, kept(x) * 3.0]
+    with tf.Session() as sess:
+        for k in range(12):
+            for which, step in enumerate(steps):
+                with record.error(f"{which} {k}"):
+                    record.value(f"{which} {k}", sess.run(step, {x: np.arange(3 if k % 3 else 4) + 1.0, n: k % 2}))

@@ -182,3 +182,18 @@ def test_a_variable_of_which_another_op_says_the_name_stays() -> None:
     assert classes.variables == {"alone"}
     assert classes.pinned["twice"] == "twice and again/twice are one variable"
     assert "are one variable" in classes.pinned["outside"]
+
+
+@pytest.mark.parametrize(("noinline", "checks"), [(True, False), (False, True), (False, False)])
+def test_who_reads_a_call_whose_error_a_transfer_would_hide_moves_with_it(noinline: bool, checks: bool) -> None:
+    with tf.Graph().as_default() as graph:
+
+        @function.Defun(tf.float32, noinline=noinline, func_name="Inner")
+        def inner(v):  # type: ignore[no-untyped-def]
+            return tf.check_numerics(tf.log(v), "v") if checks else tf.log(v)
+
+        call = inner(tf.placeholder(tf.float32, [2]))
+        reader = tf.multiply(call, 2.0)
+        view = GraphView.parse(graph.as_graph_def().SerializeToString(), lambda name: name)
+    together = any({call.op.name, reader.op.name} <= set(group) for group in classify(view).groups)
+    assert together is (noinline or checks)

@@ -11,7 +11,7 @@ from typing import Any
 
 from tensorflow.core.framework import types_pb2
 
-from stepd.hook.engine import graphview, groups, rules
+from stepd.hook.engine import calls, graphview, groups, remaking, rules
 from stepd.hook.engine.graphview import GraphView, Node
 
 
@@ -43,6 +43,7 @@ def classify(
     `tied`: ops that must stay for reasons outside the graph, and why. `home`: the device of an op in the program's own graph.
     """
     sources = {node.name: why for node in view.nodes.values() if (why := shared_reason(view, node))}
+    sources |= dict.fromkeys(remaking.reads_files_once(view), "makes a data set of what files said once")
     variables = {name for name in sources if view.nodes[name].op in rules.VARIABLES}
     held = _held(view, sources)
     pinned = {**(tied or {}), **_compiled(view), **held}
@@ -61,7 +62,7 @@ def classify(
     pinned = {**spread, **pinned}
     _pin_groups(view, together, pinned)
     group_of = {name: i for i, group in enumerate(together) for name in group}
-    apart = next((why for node in view.nodes.values() if (why := draws_apart(view, node.proto))), "")
+    apart = next((why for node in view.nodes.values() if (why := calls.draws_apart(view, node.proto))), "")
     return Classes(held, pinned, together, group_of, frozenset(variables - pinned.keys()), apart)
 
 
@@ -84,36 +85,6 @@ def _held(view: GraphView, sources: dict[str, str]) -> dict[str, str]:
 def shared_reason(view: GraphView, node: Node) -> str:
     """Why copies must share this op with the original; "" when a second one does no harm."""
     return _shared_reason(node.proto, view.bodies)
-
-
-def draws_apart(view: GraphView, node: Any) -> str:
-    """Why a step that calls this function must keep its executors for good; "" when it need not.
-
-    TensorFlow keeps the place in a random stream for the session where the op is in the graph, also when it came there because a
-    function was inlined. A function that runs as one keeps its streams with the executors of each step.
-    """
-    functions = graphview.function_attrs(node.op)
-    if functions == () or (functions and ("Dataset" in node.op or node.op == "OneShotIterator")):  # iterators have their own
-        return ""
-    bodies = view.bodies(node)
-    apart = _runs_as_one(node) or any(body.attr["_noinline"].b or any(map(_runs_as_one, body.node_def)) for body in bodies)
-    for body in bodies if apart else ():
-        for inner in body.node_def:
-            seeded = any(inner.attr[key].i for key in ("seed", "seed2") if key in inner.attr)
-            if seeded and graphview.op_def(inner.op) is not None and graphview.is_stateful(inner.op):
-                return f"{node.name} calls {body.signature.name}, whose random numbers each step draws from a stream of its own"
-    return ""
-
-
-def _runs_as_one(node: Any) -> bool:
-    """Does this call, if it is one, stay a call in the graph that runs?"""
-    functions, attr = graphview.function_attrs(node.op), node.attr
-    if functions == ():
-        return False
-    if any(key in attr and attr[key].b for key in ("_noinline", "_XlaMustCompile")):
-        return True
-    lowered = "_lower_using_switch_merge" in attr and attr["_lower_using_switch_merge"].b
-    return functions is not None and not lowered and node.op not in rules.INLINED
 
 
 def _shared_reason(node: Any, bodies: Callable[[Any], list[Any]]) -> str:

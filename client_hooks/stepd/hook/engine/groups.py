@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 
 from stepd.hook.engine import (
     aliases,
+    calls,
     folded,
     for_updates,
     graphview,
@@ -49,6 +50,8 @@ def of(view: GraphView, home: Callable[[Node], str]) -> tuple[tuple[tuple[str, .
     for node in view.nodes.values():
         types = graphview.input_types(node.proto)
         sums_inside = sums.in_bodies(view, node)
+        for reader in graphview.takers(view, node.name) if calls.may_fail_apart(view, node) else ():
+            union.join(node.name, reader)
         for i, (source, k) in enumerate(node.inputs):
             if k < 0:
                 continue

@@ -107,14 +107,18 @@ def without_executor(text: str) -> str:
 
 
 def one_error(text: str) -> str:
-    """The first of several root errors, as a run on one device reports it: no summary, no receiving nodes."""
+    """Of several root errors the one that a run on one device reports: no summary, no receiving nodes, no transfer's end."""
     if _SEVERAL.match(text):
         body = _SUMMARY.sub("", text[text.index("\n") + 1 :])
-        errors = [part for part in _NUMBERED.split(body) if part.strip()]
-        text = min((part.rstrip("\n") for part in errors), key=lambda part: part.count("\n"), default=text)
+        errors = [_RECEIVER.sub("", part).rstrip("\n") for part in _NUMBERED.split(body) if part.strip()]
+        told = [error for error in errors if _CANCELLED not in error] or errors
+        # Of a function's error, the one that says who called it.
+        whole = [error for error in told if not any(other != error and other.startswith(error) for other in told)]
+        text = min(whole, key=lambda error: error.count("\n"), default=text)
     return _RECEIVER.sub("", text)
 
 
+_CANCELLED = "RecvAsync is cancelled"
 _SEVERAL = re.compile(r"\d+ root error\(s\) found\.\n")
 _NUMBERED = re.compile(r"^  \(\d+\) (?:[A-Z_]+|[A-Z][a-z][A-Za-z ]+): ", re.MULTILINE)
 _SUMMARY = re.compile(r"^\d+ successful operations\.\n\d+ derived errors ignored\.", re.MULTILINE)

@@ -12,17 +12,13 @@ from typing import Any
 from tensorflow.core.framework import graph_pb2, node_def_pb2, types_pb2
 from tensorflow.python.framework import dtypes
 
-from stepd.hook.engine import graphview, queues, rules
+from stepd.hook.engine import graphview, queues, remaking, rules
 from stepd.hook.engine.classify import shared_reason
 from stepd.hook.engine.draws import History, executed, replayable
 from stepd.hook.engine.graphview import GraphView
 
-_TABLES = frozenset({"HashTableV2"})
 _MUTABLE_TABLES = frozenset({"MutableHashTableV2", "MutableHashTableOfTensorsV2", "MutableDenseHashTableV2"})
-_ITERATORS = frozenset({"IteratorV2", "OneShotIterator"})
 _STATELESS_SOURCES = frozenset({"Placeholder", "PlaceholderV2", "PlaceholderWithDefault"})
-# What has another value, or none, when a data set is made again.
-_GIVEN = frozenset({"Placeholder", "PlaceholderV2", "ReadVariableOp", "VariableV2", "Variable"})
 _IN_PROCESS = frozenset({"PyFunc", "EagerPyFunc", "PyFuncStateless", "GeneratorDataset"})
 # Data sets that write files as they go. Where they are in those goes with the old session, or becomes other files in the new one.
 _CACHES = frozenset({"CacheDataset", "CacheDatasetV2"})  # into a file where they name one, else into memory
@@ -58,9 +54,9 @@ def inventory(view: GraphView, history: History | None = None) -> Inventory:
             variables.append(node.name)
             if node.proto.attr["dtype"].type in (types_pb2.DT_VARIANT, types_pb2.DT_RESOURCE):
                 obstacles.append(f"{node.name} holds handles")
-        elif node.op in _TABLES or node.op in _MUTABLE_TABLES:
+        elif node.op in remaking.TABLES or node.op in _MUTABLE_TABLES:
             tables.append(node.name)
-        elif node.op in _ITERATORS:
+        elif node.op in remaking.ITERATORS:
             makers = _makers(view, node.name, ran)
             iterators[node.name] = makers[0] if makers else None
             obstacles += _iterator_obstacles(view, node.name, makers, history)
@@ -87,11 +83,10 @@ def may_have_run(view: GraphView, history: History) -> set[str]:
 def _iterator_obstacles(view: GraphView, name: str, makers: Sequence[str], history: History | None) -> list[str]:
     if len(makers) > 1:
         return [f"iterator {name} can be made from {len(makers)} data sets, and which one it has is not known"]
-    needed = view.ancestors(makers)
     kinds = () if history is None else (*history.runs, *history.uncertain)
     fed = {graphview.split_input(feed)[0] for kind in kinds for feed in kind.feeds}
-    given = next((n for n in view.nodes if n in needed and (n in fed or view.nodes[n].op in _GIVEN)), None)
-    if given is not None:
+    given = remaking.made_otherwise(view, name, makers, fed)
+    if given:
         return [f"iterator {name} was made with what {given} was then, which is not known any more"]
     return _dataset_obstacles(view, view.nodes[name])
 
@@ -106,6 +101,8 @@ def _dataset_obstacles(view: GraphView, node: graphview.Node) -> list[str]:
         return [f"{node.name} ({node.op}) holds a Python generator"]
     if _writes(node.proto, lambda name: view.nodes[name].proto):
         return [f"{node.name} ({node.op}) writes files"]
+    if read := remaking.parts_made_otherwise(view, node):
+        return [f"{node.name} ({node.op}) may make the part of a data set that it is in again, with what {read} is then"]
     for body in view.bodies(node.proto):
         inners = {inner.name: inner for inner in body.node_def}
         for inner in body.node_def:

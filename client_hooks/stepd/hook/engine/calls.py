@@ -1,0 +1,52 @@
+"""Calls of functions that stay calls in the graph that runs. Pure."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from stepd.hook.engine import graphview, rules
+from stepd.hook.engine.graphview import GraphView, Node
+
+
+def draws_apart(view: GraphView, node: Any) -> str:
+    """Why a step that calls this function must keep its executors for good; "" when it need not.
+
+    TensorFlow keeps the place in a random stream for the session where the op is in the graph, also when it came there because a
+    function was inlined. A function that runs as one keeps its streams with the executors of each step.
+    """
+    functions = graphview.function_attrs(node.op)
+    if functions == () or (functions and ("Dataset" in node.op or node.op == "OneShotIterator")):  # iterators have their own
+        return ""
+    bodies = view.bodies(node)
+    apart = runs_as_one(node) or any(body.attr["_noinline"].b or any(map(runs_as_one, body.node_def)) for body in bodies)
+    for body in bodies if apart else ():
+        for inner in body.node_def:
+            seeded = any(inner.attr[key].i for key in ("seed", "seed2") if key in inner.attr)
+            if seeded and graphview.op_def(inner.op) is not None and graphview.is_stateful(inner.op):
+                return f"{node.name} calls {body.signature.name}, whose random numbers each step draws from a stream of its own"
+    return ""
+
+
+def runs_as_one(node: Any) -> bool:
+    """Does this call, if it is one, stay a call in the graph that runs?"""
+    functions, attr = graphview.function_attrs(node.op), node.attr
+    if functions == ():
+        return False
+    if any(key in attr and attr[key].b for key in ("_noinline", "_XlaMustCompile")):
+        return True
+    lowered = "_lower_using_switch_merge" in attr and attr["_lower_using_switch_merge"].b
+    return functions is not None and not lowered and node.op not in rules.INLINED
+
+
+def may_fail_apart(view: GraphView, node: Node) -> bool:
+    """Does a function run as one whose error a transfer hides? It ends all transfers of the step before the call itself fails, and
+    who waits for one fails first. TensorFlow inlines no function with a check in it.
+    """
+    if graphview.function_attrs(node.op) == () or node.op in rules.VARIABLES or "Dataset" in node.op:
+        return False
+    bodies = view.bodies(node.proto)
+    return runs_as_one(node.proto) or any(body.attr["_noinline"].b or any(map(_checks, body.node_def)) for body in bodies)
+
+
+def _checks(node: Any) -> bool:
+    return node.op in ("Assert", "CheckNumerics", "CheckNumericsV2")
