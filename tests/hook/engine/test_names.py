@@ -6,7 +6,7 @@ import pytest
 
 pytest.importorskip("tensorflow.compat.v1")
 
-from stepd.hook.engine import names  # noqa: E402
+from stepd.hook.engine import names
 
 FAILED = "Input to reshape is a tensor with 3 values, but the requested shape has 4\n\t [[{{node Reshape}}]]"
 
