@@ -66,6 +66,17 @@ def test_gradients_that_an_optimizers_last_noop_waits_for_are_for_updates_only()
     assert {"gradients/MatMul_grad/MatMul_1", "gradients/Tanh_grad/TanhGrad"} <= only and not {"loss", "MatMul", "Tanh"} & only
 
 
+def test_a_loss_that_updates_wait_for_is_not_for_updates_only() -> None:
+    def make(x: Any) -> None:
+        w = tf.get_variable("w", [6, 6], use_resource=True)
+        loss = tf.reduce_sum(tf.tanh(tf.matmul(x, w)), name="loss")
+        pairs = tf.train.GradientDescentOptimizer(0.1).compute_gradients(loss)
+        with tf.control_dependencies([loss]):
+            tf.train.GradientDescentOptimizer(0.1).apply_gradients(pairs, name="train")
+
+    assert not {"loss", "MatMul", "Tanh"} & for_updates.only(view_of(make))
+
+
 def test_the_gradient_of_a_constant_that_nobody_learns_moves_with_what_it_reads() -> None:
     def make(x: Any) -> None:
         h = tf.tanh(tf.matmul(x, tf.get_variable("w", [6, 6], use_resource=True)))

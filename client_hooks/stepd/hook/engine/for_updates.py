@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import weakref
 
-from stepd.hook.engine import rules
+from stepd.hook.engine import graphview, rules
 from stepd.hook.engine.graphview import GraphView, Node
 from stepd.hook.engine.races import is_write
 
@@ -34,8 +34,13 @@ def only(view: GraphView) -> frozenset[str]:
 
 
 def _is_end(view: GraphView, name: str) -> bool:
-    """Does nobody read it? No end is a gradient of what nobody learns, which waits for the others of its op (`tf.tuple`)."""
-    return not is_tuples(view, view.nodes[name]) and all(view.nodes[user].op in rules.OF_SHAPES for user in view.consumers[name])
+    """Does nobody read it? A program fetches a loss that updates wait for. No end is a gradient of what nobody learns, which waits
+    for the others of its op (`tf.tuple`)."""
+    if is_tuples(view, view.nodes[name]):
+        return False
+    has_value = view.nodes[name].op not in ("NoOp", "ControlTrigger")
+    readers = graphview.takers(view, name) if has_value else view.consumers[name]
+    return all(view.nodes[user].op in rules.OF_SHAPES for user in readers)
 
 
 def is_tuples(view: GraphView, node: Node) -> bool:
