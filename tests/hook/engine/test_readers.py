@@ -85,3 +85,12 @@ def test_the_gradient_of_a_constant_that_nobody_learns_moves_with_what_it_reads(
 
     unlearned = [f"gradients/mul_1_grad/{name}" for name in ("Mul_1", "Sum", "Reshape", "tuple/control_dependency_1")]
     assert move_together(view_of(make), "mul", "mul_1", *unlearned)
+
+
+def test_what_computes_whether_something_was_broadcast_moves_with_the_sum_that_may_change_nothing() -> None:
+    """A GELU on a batch of unknown size: the error function's gradient has a constant that goes down through such a sum."""
+    with tf.Graph().as_default() as graph:
+        t = tf.tanh(tf.placeholder(tf.float32, [None, 14]))
+        tf.gradients(t * 0.5 * (1.0 + tf.erf(t / 1.4142135)), t)
+        view = GraphView.parse(graph.as_graph_def().SerializeToString(), lambda name: name)
+    assert move_together(view, *(f"gradients/mul_1_grad/{name}" for name in ("Sum_1", "BroadcastGradientArgs", "Shape", "Shape_1")))

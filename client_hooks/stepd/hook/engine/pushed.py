@@ -90,11 +90,13 @@ def _may_be_unwanted(view: GraphView, name: str) -> bool:
 
 
 def _behind(view: GraphView, name: str) -> tuple[Node, tuple[str, ...]]:
-    """What makes the value `name`, and what only hands it on where nothing was broadcast: Grappler takes such ops out."""
-    between = []
+    """What makes the value `name`, and what only hands it on where nothing was broadcast, with what computes along which axes it
+    sums: Grappler takes such ops out, but leaves an Identity that waits where something of it is on another device."""
+    between: list[str] = []
     while view.nodes[name].op in sums.PASSING and view.nodes[name].inputs and view.nodes[name].inputs[0][1] >= 0:
-        between.append(name)
-        name = view.nodes[name].inputs[0][0]
+        first, *others = view.nodes[name].inputs
+        between += [name, *_with_readers(view, [other for other, k in others if k >= 0 and view.nodes[other].op != "Const"])]
+        name = first[0]
     return view.nodes[name], tuple(between)
 
 
