@@ -3,7 +3,8 @@
     python run.py RECORDS_FOLDER SECONDS_EACH family.case [family.case ...]
 
 A program is a function `program_<case>(record)` in `<family>.py` beside this file. A program that hangs ends the process with its
-stacks on stderr and status 75, so that whoever started it can go on with the next one.
+stacks on stderr and status 75, so that whoever started it can go on with the next one. With FIDELITY_UNKNOWN_BATCH in the
+environment placeholders do not know the first of their sizes: TensorFlow rewrites such graphs otherwise.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ import threading
 import uuid
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parent))
 
@@ -59,6 +61,16 @@ def watch(name: str, seconds: float, done: threading.Event) -> None:
     give_up(name)
 
 
+def forget_batches() -> None:
+    known = tf.placeholder
+
+    def placeholder(dtype: Any, shape: Any = None, name: str | None = None) -> Any:
+        sizes = None if shape is None else tf.TensorShape(shape).as_list() if tf.TensorShape(shape).ndims is not None else None
+        return known(dtype, [None, *sizes[1:]] if sizes else shape, name)
+
+    tf.placeholder = placeholder
+
+
 def give_up(name: str) -> None:
     print(f"{name}: hangs", file=sys.stderr)
     faulthandler.dump_traceback(all_threads=True)
@@ -68,6 +80,8 @@ def give_up(name: str) -> None:
 if __name__ == "__main__":
     tf.disable_v2_behavior()
     tf.logging.set_verbosity(tf.logging.ERROR)
+    if os.environ.get("FIDELITY_UNKNOWN_BATCH"):
+        forget_batches()
     records = str(Path(sys.argv[1]).absolute())
     for one in sys.argv[3:]:
         run_one(one, records, float(sys.argv[2]))
