@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from stepd.hook.engine import capi, names
 from stepd.hook.engine.settings import Chaos
 from stepd.hook.model import LiveStrategy, Way
 
@@ -291,3 +292,28 @@ def test_a_strategy_is_not_blamed_for_a_device_that_is_not_there(hooked: Any, re
         assert listener.failed == [] and engine.strategy_id == "other"
         expected.append(session.run(moved, {x: [1.0, 2.0]}).tobytes())
         assert len(set(expected)) == 1 and engine.strategy_id == "other"
+
+
+def test_runs_of_copies_ask_for_what_keeps_tensorflow_from_dying_and_the_program_sees_nothing_of_it(
+    hooked: Any, reply: Any, two_devices: Any
+) -> None:
+    listener = hooked()
+    x, _, loss, step = model()
+    asked = tf.RunOptions(trace_level=tf.RunOptions.SOFTWARE_TRACE, output_partition_graphs=True)
+    with tf.Session(config=two_devices) as session:
+        session.run(tf.global_variables_initializer())
+        train(session, x, loss, step, batches(2))
+        (engine,) = listener.engines
+        engine.request_switch(everything_on(engine, engine.devices()[1].name), Way.IN_SESSION, reply)
+        while not reply.came():
+            train(session, x, loss, step, batches(1))
+        assert reply.wait().ok
+        train(session, x, loss, step, batches(1))
+        (route,) = [kind.route for kind in engine.kinds.all() if kind.route is not None and len(kind.targets) == 1]
+        assert names.LOWEST in [capi.op_name(op) for op in route.targets]
+        assert min([names.LOWEST, *(capi.op_name(op) for op in route.targets), ".a", "0", "A"]) == names.LOWEST
+        seen = tf.RunMetadata()
+        session.run([loss, step], {x: batches(1)[0]}, asked, seen)
+    shown = [node.name for graph in seen.partition_graphs for node in graph.node]
+    shown += [stats.node_name for device in seen.step_stats.dev_stats for stats in device.node_stats]
+    assert "loss" in shown and not {names.LOWEST, "."} & set(shown)

@@ -234,6 +234,8 @@ class Copy:
         fetches = [self._fetched(t) for t in kind.fetches]
         targets = [self._operation(op) for op in kind.targets]
         targets += [self._operations[name] for name in self.sums_of(capi.op_name(t.oper) for t in kind.fetches)]
+        if self._mirror.lowest is not None:
+            targets.append(self._mirror.lowest)
         feeds = {t: self._output(t) for t in kind.feeds}
         return Route(feeds, fetches, targets)
 

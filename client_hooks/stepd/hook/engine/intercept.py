@@ -112,7 +112,8 @@ def new_session_ref(graph: Any, options: Any) -> Any:
     elif config is not None:
         capi.set_session_options(options, None, config)
     soft = asked is None or asked.allow_soft_placement
-    mirror = Mirror(session._graph, None if cluster is None else WorkerPlacer(cluster.workers, cluster.trainer, soft))
+    placer = None if cluster is None else WorkerPlacer(cluster.workers, cluster.trainer, soft)
+    mirror = Mirror(session._graph, placer, direct=cluster is None and not session._target)
     raw = _made(mirror.graph.handle, options)
     owner = id(session)
     gone = weakref.ref(session, functools.partial(_forget, owner))

@@ -10,7 +10,7 @@ import weakref
 from collections.abc import Callable, Collection, Iterable
 from typing import Any
 
-from tensorflow.core.framework import graph_pb2, node_def_pb2
+from tensorflow.core.framework import graph_pb2, node_def_pb2, types_pb2
 
 from stepd.hook.engine import capi, names
 from stepd.hook.engine.cluster import WorkerPlacer
@@ -29,12 +29,18 @@ def scopes_of(name: str) -> Iterable[str]:
 class Mirror:
     """One session's copy of the user's graph. Not thread-safe: call it under the graph's session lock."""
 
-    def __init__(self, user_graph: Any, placer: WorkerPlacer | None = None) -> None:
+    def __init__(self, user_graph: Any, placer: WorkerPlacer | None = None, direct: bool = False) -> None:
+        """`direct`: the session runs in this process."""
         # Weakly: the session holds its graph, and both go when the program lets go of them.
         self._user_graph = weakref.ref(user_graph)
         self.placer = placer
         self.graph = capi.Graph()
         self.version = 0
+        # A constant for runs of copies to ask for. TensorFlow's dependency optimizer takes ops from a stack until one is still
+        # there, without looking whether there is any: where the lowest was gone when others were, the process died (2.12 to 2.21,
+        # a graph with conditions). What a run asks for stays, and of that the first by name lies lowest.
+        self.lowest: Any = None
+        self._direct = direct
         # User ops whose name could not be used in the mirror: user name -> (name here, operation here).
         self.aliases: dict[str, tuple[str, Any]] = {}
         self._count = 0
@@ -63,6 +69,8 @@ class Mirror:
         operations = self.user_graph.get_operations()
         for operation in operations[self._count :]:
             names.avoid(operation.name)
+        if self._direct and self.lowest is None:
+            self._begin(self.user_graph.graph_def_versions)
         if self._count == 0 and not any(names.is_taken(operation.name) for operation in operations):
             capi.import_graph_def(self.graph, self._placed(capi.graph_bytes(self.user_graph)))
             self._names.update(operation.name for operation in operations)
@@ -76,7 +84,7 @@ class Mirror:
         """A new mirror of what this one has of the user's graph, without the nodes of the hook's own."""
         whole = graph_pb2.GraphDef.FromString(capi.graph_handle_bytes(self.graph.handle))
         user_names = {here: name for name, (here, _) in self.aliases.items()}
-        made = Mirror(self.user_graph, self.placer)
+        made = Mirror(self.user_graph, self.placer, self._direct)
         graph = graph_pb2.GraphDef(versions=whole.versions, library=whole.library)
         for node in whole.node:
             if is_own(node.name):
@@ -87,11 +95,23 @@ class Mirror:
                 if source in user_names:
                     node.input[i] = with_node(name, user_names[source])
             graph.node.append(node)
+        if self._direct:
+            made._begin(whole.versions)
         renamed = made._rename(graph, {node.name for node in graph.node if names.is_taken(node.name)})
         made._add(graph, {}, {}, renamed)
         made.version, made._count, made._functions = self.version, self._count, self._functions
         made._names = set(self._names)
         return made
+
+    def _begin(self, versions: Any) -> None:
+        graph = graph_pb2.GraphDef(versions=versions)
+        node = graph.node.add(name=names.LOWEST, op="Const", device="/device:CPU:0")
+        node.attr["dtype"].type = types_pb2.DT_INT32
+        tensor = node.attr["value"].tensor
+        tensor.dtype = types_pb2.DT_INT32
+        tensor.tensor_shape.SetInParent()
+        tensor.int_val.append(0)
+        (self.lowest,) = capi.import_graph_def(self.graph, graph.SerializeToString(), None, None, [node.name])
 
     def _placed(self, graph_def: bytes) -> bytes:
         if self.placer is None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from typing import Any
 
 # Helper ops live under "stepd_<number>/", the copy of an op is called "<its name>-stepd_<number>", what a split op becomes
@@ -11,6 +12,7 @@ _OWN = re.compile(r"stepd_\d+/.*|.*-stepd_\d+(?:-[a-z][a-z0-9]*)*", re.DOTALL)
 _MARK = re.compile(r"stepd_(\d+)/|-stepd_(\d+)(?:-[a-z][a-z0-9]*)*")
 # Numbers that the program's own names use.
 _foreign: set[str] = set()
+LOWEST = ".-stepd_0"  # a name before all others
 EXECUTOR = "STEPD_PRIORITY"
 _ALIAS = re.compile(r"stepd_alias_(\d+)")
 
@@ -137,17 +139,26 @@ def repair_metadata(data: bytes, aliases: dict[str, str]) -> bytes:
 
     metadata = config_pb2.RunMetadata.FromString(data)
     for device in metadata.step_stats.dev_stats:
+        _drop(device.node_stats, lambda stats: stats.node_name == LOWEST)
         for stats in device.node_stats:
             stats.node_name = user_text(stats.node_name, aliases)
             stats.timeline_label = user_text(stats.timeline_label, aliases)
+    _drop(metadata.cost_graph.node, lambda cost: cost.name == LOWEST)
     for cost in metadata.cost_graph.node:
         cost.name = user_text(cost.name, aliases)
     graphs = list(metadata.partition_graphs)
     for functions in metadata.function_graphs:
         graphs += [*functions.partition_graphs, functions.pre_optimization_graph, functions.post_optimization_graph]
     for graph in graphs:
+        _drop(graph.node, lambda node: node.name == LOWEST)
         for node in graph.node:
             node.name = user_text(node.name, aliases)
             for i, source in enumerate(node.input):
                 node.input[i] = user_text(source, aliases)
     return metadata.SerializeToString()  # type: ignore[no-any-return]
+
+
+def _drop(items: Any, unwanted: Callable[[Any], bool]) -> None:
+    """Take items out of a repeated field."""
+    for at in [i for i, item in enumerate(items) if unwanted(item)][::-1]:
+        del items[at]
