@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import signal
 import socket
 import subprocess
 import sys
@@ -42,6 +43,8 @@ class DaemonProcess:
         for setting in self._settings:
             command += ["--set", setting]
         environ = {key: value for key, value in os.environ.items() if not key.startswith("STEPD_")}
+        if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:  # tests under nohup: the daemon would ignore it as well
+            signal.signal(signal.SIGHUP, signal.SIG_DFL)
         with self._log.open("ab") as log:
             process = subprocess.Popen(command, stdout=log, stderr=log, env=environ)
 

@@ -156,7 +156,10 @@ def program_drawing(record):
         function.Defun(tf.float32, func_name="more")(lambda v: v + tf.random_uniform([2], seed=5)),
         function.Defun(tf.float32, func_name="less")(lambda v: v - 1.0),
     )
-    steps = [kept(x), inlined(x), noisy[0], tf.exp(kept(x)) + tf.square(x)]
+    first = kept(x)
+    with tf.control_dependencies([first]):  # both draw from the one stream of a step
+        second = kept(x)
+    steps = [first, inlined(x), noisy[0], tf.exp(second) + tf.square(x)]
     with tf.Session() as sess:
         for k in range(5):
             fed = {x: [k, 0.5]}
