@@ -7,7 +7,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from stepd.hook.engine.graphview import GraphView
 from stepd.hook.engine.settings import Chaos
+from stepd.hook.engine.sums import first_terms
 from stepd.hook.model import Order
 
 tf = pytest.importorskip("tensorflow.compat.v1")
@@ -100,3 +102,15 @@ def test_an_order_leaves_sums_of_sums_alone(hooked: Any) -> None:
     listener = hooked(chaos=Chaos(1, "in-session", seed=1, devices=3, order=True), order=Order.CONTROL)
     assert values() == expected
     assert sum(s.ok and not s.rollback for s in listener.switches) >= 3
+
+
+def test_a_term_that_may_turn_out_to_be_another_ones_buffer_does_not_begin_a_sum() -> None:
+    """Of a batch of unknown size gradients sum over what was broadcast: nothing, here, so that the twins behind are the terms."""
+    with tf.Graph().as_default() as graph:
+        x = tf.tanh(tf.placeholder(tf.float32, [None, 5]))
+        tf.gradients(tf.cos(x) * (0.5 * (x * x) + tf.sin(x) * (2.0 - x)), x)
+        view = GraphView.parse(graph.as_graph_def().SerializeToString(), lambda name: name)
+    (total,) = [node for node in view.nodes.values() if node.op == "AddN" and len(node.inputs) >= 3]
+    first = first_terms(view, total)
+    assert {"gradients/mul_1_grad/Mul", "gradients/mul_1_grad/Mul_1"} <= first
+    assert {name for name, _ in total.inputs} <= first

@@ -115,12 +115,18 @@ def _at_edge(view: GraphView, root: Node) -> bool:
 
 def _hands_on(view: GraphView, node: Node) -> list[str] | None:
     """Whose buffers the op may hand on as it is; None if it has one of its own."""
-    if node.op in VIEWS:
+    if node.op in VIEWS or _may_change_nothing(view, node):
         return [node.inputs[0][0]] if node.inputs else []
     if node.name not in settled.ends(view) or node.op not in rules.CONTROL_FLOW:
         return None
     given = [source for source, index in node.inputs if index >= 0]
     return given if node.op in settled.MERGES else given[:1]
+
+
+def _may_change_nothing(view: GraphView, node: Node) -> bool:
+    """Does it sum over the dimensions that were broadcast, which are known at run time only? Where none were, Grappler takes it
+    out, and its value is in the buffer of what it is given."""
+    return node.op == "Sum" and len(node.inputs) > 1 and view.nodes[node.inputs[1][0]].op == "BroadcastGradientArgs"
 
 
 def _up_to_free(view: GraphView, order: list[str]) -> Iterator[str]:
@@ -158,7 +164,7 @@ def _readers(view: GraphView, name: str) -> list[str]:
 def _has_buffer_alone(view: GraphView, name: str) -> bool:
     while len(_readers(view, name)) == 1 and name not in twins.of(view).members:
         node = view.nodes[name]
-        if node.op not in VIEWS:
+        if node.op not in VIEWS and not _may_change_nothing(view, node):
             # What is fed, constants and variables are held by others.
             return any(index >= 0 for _, index in node.inputs) and not rules.works_on_variable(node.op)
         name = node.inputs[0][0]
