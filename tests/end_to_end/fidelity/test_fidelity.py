@@ -18,7 +18,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(3600)]
 
 def test_program_cannot_tell(mode: str, program: str, outcome: Callable[[str], Any], harness: ModuleType) -> None:
     plain = outcome("plain").records[program]
-    assert plain[0][0] != "died", plain
+    assert not harness.cut_short(plain)
     found = harness.differences(plain, outcome(mode).records[program])
     assert not found, "\n".join(found[:5])
 
@@ -47,6 +47,10 @@ class TestTheComparisonItself:
 
     def test_a_missing_note_is_a_difference(self, harness: ModuleType) -> None:
         assert harness.differences([["a", 1], ["b", 2]], [["a", 1]])
+
+    def test_a_program_that_plainly_ends_early_is_told(self, harness: ModuleType) -> None:
+        assert harness.cut_short([["a", 1], ["the program ended with", {"type": "TypeError"}]])
+        assert not harness.cut_short([["an error", {"type": "TypeError"}], ["a", 1]])
 
     def test_only_one_frame_more_is_allowed(self, harness: ModuleType) -> None:
         plain = [["error frames", {"frames": ["p.py:main", "session.py:run"]}]]

@@ -81,7 +81,7 @@ def program_creators(record):
             continue
         hooks = [tf.train.StopAtStepHook(num_steps=7), tf.train.CheckpointSaverHook("made", save_steps=3, scaffold=scaffold)]
         with tf.train.MonitoredSession(creator, hooks) as sess:
-            record.value("first", sess.run_step_fn(lambda context: context.session.run([step, seen])))
+            record.value("first", sess.run_step_fn(lambda step_context: step_context.session.run([step, seen])))
             while not sess.should_stop():
                 record.value("step", sess.run([loss, queue, train])[:2])
         record.value("told", [t[0] for t in told])
@@ -98,11 +98,11 @@ def program_creators(record):
             sess.run(train)
     with record.error("step fn"), tf.train.MonitoredSession(tf.train.ChiefSessionCreator(scaffold)) as sess:
 
-        def twice(context):
-            context.session.run(train)
-            if context.session.run(step) > 4:
-                context.request_stop()
-            return context.run_with_hooks([loss, train])[0]
+        def twice(step_context):
+            step_context.session.run(train)
+            if step_context.session.run(step) > 4:
+                step_context.request_stop()
+            return step_context.run_with_hooks([loss, train])[0]
 
         while not sess.should_stop():
             record.value("twice", sess.run_step_fn(twice))
@@ -118,6 +118,8 @@ def program_kept(record):
     saver = tf.train.Saver(max_to_keep=3, pad_step_number=True)
     sharded = tf.train.Saver(max_to_keep=1, sharded=True)
     old = tf.train.Saver(write_version=tf.train.SaverDef.V1, max_to_keep=0)
+    for folder in ("sharded", "old"):
+        Path(folder).mkdir()
     with tf.Session() as sess:
         sess.run(tf.global_variables_initializer())
         for k in range(12):

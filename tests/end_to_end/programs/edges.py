@@ -5,20 +5,27 @@ import tensorflow.compat.v1 as tf
 from training import convolution, dense
 
 
-def normalized(x, name):
+def variables(x, name):
     with tf.variable_scope(name):
         scale = tf.get_variable("scale", [x.shape[-1]], initializer=tf.ones_initializer())
-        shift = tf.get_variable("shift", [x.shape[-1]], initializer=tf.zeros_initializer())
+        return scale, tf.get_variable("shift", [x.shape[-1]], initializer=tf.zeros_initializer())
+
+
+def normalized(x, name, scale=None, shift=None):
+    if scale is None:
+        scale, shift = variables(x, name)
+    with tf.variable_scope(name):
         return tf.nn.batch_normalization(x, *tf.nn.moments(x, list(range(len(x.shape) - 1))), shift, scale, 1e-5)
 
 
-def residual(record, wrap):
-    """Residual blocks whose normalization is wrapped by `wrap(f, x)`; trained for a while."""
+def residual(record, wrap, made_before=False):
+    """Residual blocks whose normalization is wrapped by `wrap(f, x)`, its variables as well, or made before; trained for a while."""
     x, labels = tf.placeholder(tf.float32, [6, 8, 8, 3], name="x"), tf.placeholder(tf.int32, [6], name="labels")
     hidden = convolution(x, 6, "in")
     for k in range(2):
         inner = convolution(hidden, 6, f"c{k}")
-        inner = wrap(lambda v, k=k: normalized(v, f"n{k}"), inner)
+        made = variables(inner, f"n{k}") if made_before else ()
+        inner = wrap(lambda v, k=k, made=made: normalized(v, f"n{k}", *made), inner)
         hidden = tf.nn.relu(inner + hidden * 0.5)
         hidden = wrap(lambda v: v + tf.sin(v) * 0.1, hidden) + tf.tanh(inner)
     logits = dense(tf.reduce_mean(hidden, [1, 2]), 4, "out")
@@ -58,7 +65,8 @@ def program_defaulted(record):
 
 
 def program_called(record):
-    residual(record, lambda f, v: tf.function(f, autograph=False)(v))
+    with tf.variable_scope("", use_resource=True):  # functions read references whenever they like
+        residual(record, lambda f, v: tf.function(f, autograph=False)(v), made_before=True)
 
 
 def program_arithmetic(record):

@@ -176,11 +176,11 @@ def program_half(record):
     trains = []
     for kind in (tf.float16, tf.bfloat16):
 
-        def getter(inner, *args, dtype=None, kind=kind, **kwargs):
-            kept = inner(*args, dtype=tf.float32, **kwargs)
+        def in_full(getter, *args, dtype=None, kind=kind, **kwargs):
+            kept = getter(*args, dtype=tf.float32, **kwargs)
             return tf.cast(kept, kind) if dtype == kind else kept
 
-        with tf.variable_scope(kind.name, custom_getter=getter, use_resource=True):
+        with tf.variable_scope(kind.name, custom_getter=in_full, use_resource=True):
             h = tf.cast(x, kind)
             for k in range(3):
                 w = tf.get_variable(f"w{k}", [6, 6], kind, tf.glorot_uniform_initializer(seed=k + 1))

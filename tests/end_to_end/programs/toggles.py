@@ -108,7 +108,7 @@ def program_loops(record):
             inner = tf.while_loop(lambda j, _: j < i, lambda j, u: (j + 1, tf.sin(u) * 1.1), [0, v], parallel_iterations=2)[1]
             return i + 1, tf.tanh(tf.matmul(inner, w)) + v * 0.5, total + tf.reduce_sum(inner)
 
-        out = tf.while_loop(lambda i, v, t: tf.logical_and(i < 4, tf.reduce_max(v) < 50.0), body, [0, x * (k + 1.0), 0.0], **how)
+        out = tf.while_loop(lambda i, v, t: tf.logical_and(i < 4, tf.reduce_max(v) < 50.0), body, (0, x * (k + 1.0), 0.0), **how)
         parts.append(out)
     grown = tf.while_loop(
         lambda i, v: i < 4,
@@ -123,7 +123,7 @@ def program_loops(record):
     )
     loss = (
         tf.add_n([tf.reduce_mean(p[1]) + 0.01 * p[2] for p in parts if p is not parts[3]])
-        + tf.reduce_sum(tf.matmul(grown, w)) * 0.01
+        + tf.reduce_sum(tf.matmul(tf.stop_gradient(grown), w)) * 0.01
     )
     grads = tf.gradients(loss, [w, x])
     second = tf.gradients(tf.reduce_sum(tf.square(tf.gradients(tf.reduce_sum(tf.matmul(tf.tanh(tf.matmul(x, w)), w)), w)[0])), w)
@@ -224,7 +224,8 @@ def program_gradients(record):
 
     def block(k):
         def f(v):
-            w = tf.get_variable(f"block{k}", [3, 3], initializer=tf.orthogonal_initializer(seed=k), use_resource=True)
+            with tf.variable_scope("blocks", reuse=tf.AUTO_REUSE, use_resource=True):  # it is called again for the gradient
+                w = tf.get_variable(f"block{k}", [3, 3], initializer=tf.orthogonal_initializer(seed=k))
             return tf.nn.relu(tf.matmul(v, w)) + v
 
         return f

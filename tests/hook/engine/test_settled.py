@@ -39,3 +39,23 @@ def test_what_grappler_joins_when_it_takes_a_condition_out_stays(v2: bool) -> No
 def test_a_condition_that_a_step_decides_holds_nothing() -> None:
     assert pinned(lambda x: x[0] > 0.0, v2=False) == set()
     assert pinned(lambda x: tf.placeholder_with_default(True, []), v2=False) == set()
+
+
+@pytest.mark.parametrize("settled", [True, False])
+def test_what_undoes_broadcasting_behind_a_settled_condition_moves_with_it(settled: bool) -> None:
+    """Whether Grappler finds the branch's sum read by a shape, too, depends on the devices of all that comes of that shape."""
+    before = tf.control_flow_v2_enabled()
+    tf.enable_control_flow_v2()
+    try:
+        with tf.Graph().as_default() as graph:
+            x = tf.placeholder(tf.float32, [None, 3], name="x")
+            out = tf.cond(tf.constant(True) if settled else x[0, 0] > 0.0, lambda: x + tf.sin(x), lambda: x * 2.0)
+            loss = tf.reduce_sum(tf.square(tf.add(out, tf.exp(x), name="behind")))
+            tf.gradients(loss, x, name="back")
+            view = GraphView.parse(graph.as_graph_def().SerializeToString(), lambda name: name)
+    finally:
+        (tf.enable_control_flow_v2 if before else tf.disable_control_flow_v2)()
+    classes = classify(view)
+    apart = [name for name in view.nodes if "behind_grad" in name and view.nodes[name].op in ("NoOp", "BroadcastGradientArgs")]
+    assert apart, "the gradient of the sum has a tuple"
+    assert all((classes.group_of.get(name) == classes.group_of["behind"]) is settled for name in apart)

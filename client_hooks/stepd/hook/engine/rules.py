@@ -109,6 +109,8 @@ PUSHED_DOWN = (frozenset({"Add", "AddV2", "Sub"}), frozenset({"Mul", "RealDiv", 
 NAMES_ITS_INPUT = frozenset({"EnsureShape"})
 # What is known before the graph runs where the shapes are.
 OF_SHAPES = frozenset({"Shape", "ShapeN", "Size", "Rank"})
+# What a gradient does to be of the shape of what it is the gradient of, a tuple's ends among it.
+UNDOES_BROADCASTING = frozenset({"BroadcastGradientArgs", "Sum", "Reshape", "NoOp", "Identity"})
 # How a loop of the first generation keeps the values of its rounds.
 KEEPS_FOR_GRADIENTS = frozenset({"StackPush", "StackPushV2"})
 

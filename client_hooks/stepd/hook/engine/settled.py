@@ -9,7 +9,7 @@ from __future__ import annotations
 import weakref
 from collections.abc import Iterator
 
-from stepd.hook.engine import folded, graphview
+from stepd.hook.engine import folded, graphview, rules
 from stepd.hook.engine.graphview import GraphView, Node
 
 _SWITCHES = frozenset({"Switch", "RefSwitch"})
@@ -24,7 +24,23 @@ def neighbours(view: GraphView) -> Iterator[tuple[str, str]]:
     """Pairs of an end of such a condition and an op that it is given or that is given what it hands on."""
     for name in sorted(ends(view)):
         yield from ((name, other) for other in _given(view, name, folded.constants(view)))
-        yield from ((name, other) for other in _takers(view, name))
+        for other in _takers(view, name):
+            yield name, other
+            yield from ((name, one) for one in _undoing(view, other))
+
+
+def _undoing(view: GraphView, taker: str) -> Iterator[str]:
+    """With what gradients undo broadcasting, where `taker` asks for the shape of what such a condition hands on: the sums, their
+    ends and neighbours. When Grappler takes these out depends on all of their devices, and until then the last term of a sum in
+    the branch has one reader more."""
+    found = [taker] if view.nodes[taker].op in rules.OF_SHAPES else []
+    for name in found:  # it grows
+        node = view.nodes[name]
+        if name == taker or node.op in rules.UNDOES_BROADCASTING:
+            found += [user for user in view.consumers[name] if user not in found]
+        if node.op == "Sum":
+            yield node.inputs[0][0]
+        yield name
 
 
 def ends(view: GraphView) -> frozenset[str]:
