@@ -96,6 +96,19 @@ FUSED_IF_SOLE_READER = (
     (frozenset({"Add", "AddV2", "Sub"}), _UNARY),
 )  # fmt: skip
 
+# Rewritten on whatever devices the two lie, who else reads the first or not, so that they need not share one, but no node may go
+# between them: x / sqrt(y) becomes x * rsqrt(y), a transposition a flag of the product, exp(x) - 1 one op, and a scale goes into a
+# convolution's filter. Third: which of the second's inputs.
+REWRITTEN_APART = (
+    (frozenset({"Sqrt", "Pow"}), frozenset({"RealDiv", "Div", "TruncateDiv", "Xdivy"}), (1,)),
+    (frozenset({"Exp"}), frozenset({"Sub"}), (0,)),
+    (
+        frozenset({"Transpose", "ConjugateTranspose"}),
+        frozenset({"MatMul", "SparseMatMul", "BatchMatMul", "BatchMatMulV2", "BatchMatMulV3"}),
+        (0, 1),
+    ),
+    (frozenset({"Mul"}), frozenset({"Conv2D", "Conv3D"}), (0,)),
+)
 # Of these, chains of one op are put in another order, so that small operands meet first, in every step in which nobody else reads
 # the inner products: in evaluations no gradient does. The gradient of a sum reads neither the sum nor its terms.
 BROADCAST = frozenset({"Mul"})

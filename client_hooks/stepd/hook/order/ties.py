@@ -1,18 +1,20 @@
 """How an order edge is tied into the graph without Grappler computing anything else than before. Pure.
 
 Grappler fuses and rearranges neighbours only when no control edge hangs on them, and fused kernels may round differently. The sets
-of ops that it may join are known (`Classes.groups`): a device border may lie around them, and so may a node of ours. An edge from
-or to such a set is tied to a node that is put on a tensor that leaves or enters it (`engine/handing.py`).
+of ops that it may join are known (`Classes.groups`): a device border may lie around them, and so may a node of ours, but not where
+Grappler rewrites across devices (`rules.REWRITTEN_APART`). An edge from or to such a set is tied to a node that is put on a tensor that
+leaves or enters it (`engine/handing.py`).
 """
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from tensorflow.core.framework import types_pb2
 
-from stepd.hook.engine import onednn, rules
+from stepd.hook.engine import hoisted, onednn, rules, sums
 from stepd.hook.engine.classify import Classes
 from stepd.hook.engine.graphview import GraphView, input_types, output_types
 
@@ -20,6 +22,9 @@ from stepd.hook.engine.graphview import GraphView, input_types, output_types
 _SUMS = frozenset({"Add", "AddV2", "AddN", "AccumulateNV2", "Mul", "Sub"})
 # So far is looked through a group.
 _MOST_MEMBERS = 64
+# What lies between two ops that Grappler rewrites across devices without keeping it from that.
+_BETWEEN = sums.VIEWS | {"Transpose"}
+_rewritten: weakref.WeakKeyDictionary[GraphView, frozenset[tuple[str, int]]] = weakref.WeakKeyDictionary()
 FLOATS = frozenset({types_pb2.DT_FLOAT, types_pb2.DT_DOUBLE, types_pb2.DT_HALF, types_pb2.DT_BFLOAT16})
 
 
@@ -116,6 +121,7 @@ def _gate(view: GraphView, classes: Classes, name: str) -> int | None:
             and not rules.works_on_variable(other.op)
             and other.op not in rules.CONTROL_FLOW
             and (group is None or classes.group_of.get(source) != group)
+            and (name, position) not in _kept(view)
         ):
             return position
     return None
@@ -130,6 +136,45 @@ def _tap(view: GraphView, classes: Classes, name: str, run: Collection[str]) -> 
         if reader not in run or classes.group_of.get(reader) == group or node.op in _SUMS or node.op in rules.CONTROL_FLOW:
             continue
         for position, (source, index) in enumerate(node.inputs):
-            if source == name and 0 <= index < len(types) and types[index] in FLOATS:
+            if source == name and 0 <= index < len(types) and types[index] in FLOATS and (reader, position) not in _kept(view):
                 return reader, position
     return None
+
+
+def _kept(view: GraphView) -> frozenset[tuple[str, int]]:
+    """Ops and their inputs on which no node may be put, because Grappler rewrites what is behind and before it across devices."""
+    found = _rewritten.get(view)
+    if found is None:
+        found = _rewritten[view] = frozenset(_ways(view))
+    return found
+
+
+def _ways(view: GraphView) -> Iterator[tuple[str, int]]:
+    for node in view.nodes.values():
+        for first, second, positions in rules.REWRITTEN_APART:
+            for position in positions if node.op in second else ():
+                way: list[tuple[str, int]] = []
+                for name, place, source in _back(view, node.name, position):
+                    way.append((name, place))
+                    if view.nodes[source].op in first:
+                        yield from way
+    for root in dict.fromkeys(root for root, _ in hoisted.chains(view)):
+        # The functions of what it gives, or of its parts, come to lie there, and meet who is there.
+        op = view.nodes[root].op
+        if op in ("Split", "SplitV"):
+            yield from ((name, place) for name, place, _ in _back(view, root, 1 if op == "Split" else 0))
+        else:
+            for reader in view.consumers[root]:
+                yield from ((reader, place) for place, given in enumerate(view.nodes[reader].inputs) if given == (root, 0))
+
+
+def _back(view: GraphView, name: str, position: int) -> Iterator[tuple[str, int, str]]:
+    """(op, its input, who gives it), from an input back through what Grappler may take out or look through."""
+    while position < len(view.nodes[name].inputs):
+        source, index = view.nodes[name].inputs[position]
+        if index < 0:
+            return
+        yield name, position, source
+        if view.nodes[source].op not in _BETWEEN:
+            return
+        name, position = source, 0
