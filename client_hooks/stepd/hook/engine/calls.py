@@ -42,7 +42,7 @@ def may_fail_apart(view: GraphView, node: Node) -> bool:
     """Does a function run as one whose error a transfer hides? It ends all transfers of the step before the call itself fails, and
     who waits for one fails first. TensorFlow inlines no function with a check in it.
     """
-    if graphview.function_attrs(node.op) == () or node.op in rules.VARIABLES or "Dataset" in node.op:
+    if graphview.function_attrs(node.op) == () or "Dataset" in node.op:
         return False
     bodies = view.bodies(node.proto)
     return runs_as_one(node.proto) or any(body.attr["_noinline"].b or any(map(_checks, body.node_def)) for body in bodies)

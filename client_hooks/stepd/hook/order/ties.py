@@ -2,8 +2,8 @@
 
 Grappler fuses and rearranges neighbours only when no control edge hangs on them, and fused kernels may round differently. The sets
 of ops that it may join are known (`Classes.groups`): a device border may lie around them, and so may a node of ours, but not where
-Grappler rewrites across devices (`rules.REWRITTEN_APART`). An edge from or to such a set is tied to a node that is put on a tensor that
-leaves or enters it (`engine/handing.py`).
+Grappler rewrites across devices (`rules.REWRITTEN_APART`). An edge from or to such a set is tied to a node that is put on a tensor
+that leaves or enters it (`engine/handing.py`).
 """
 
 from __future__ import annotations
