@@ -294,13 +294,15 @@ def test_a_strategy_is_not_blamed_for_a_device_that_is_not_there(hooked: Any, re
         assert len(set(expected)) == 1 and engine.strategy_id == "other"
 
 
+@pytest.mark.parametrize("served", [False, True])
 def test_runs_of_copies_ask_for_what_keeps_tensorflow_from_dying_and_the_program_sees_nothing_of_it(
-    hooked: Any, reply: Any, two_devices: Any
+    hooked: Any, reply: Any, two_devices: Any, served: bool
 ) -> None:
     listener = hooked()
+    target = tf.train.Server.create_local_server(config=two_devices).target if served else ""
     x, _, loss, step = model()
     asked = tf.RunOptions(trace_level=tf.RunOptions.SOFTWARE_TRACE, output_partition_graphs=True)
-    with tf.Session(config=two_devices) as session:
+    with tf.Session(target, config=two_devices) as session:
         session.run(tf.global_variables_initializer())
         train(session, x, loss, step, batches(2))
         (engine,) = listener.engines

@@ -113,7 +113,8 @@ def new_session_ref(graph: Any, options: Any) -> Any:
         capi.set_session_options(options, None, config)
     soft = asked is None or asked.allow_soft_placement
     placer = None if cluster is None else WorkerPlacer(cluster.workers, cluster.trainer, soft)
-    mirror = Mirror(session._graph, placer, direct=cluster is None and not session._target)
+    # Of a server's session that is a device of the master's own task, which every step may count on.
+    mirror = Mirror(session._graph, placer, lowest_on="/device:CPU:0" if cluster is None else cluster.trainer)
     raw = _made(mirror.graph.handle, options)
     owner = id(session)
     gone = weakref.ref(session, functools.partial(_forget, owner))

@@ -29,8 +29,8 @@ def scopes_of(name: str) -> Iterable[str]:
 class Mirror:
     """One session's copy of the user's graph. Not thread-safe: call it under the graph's session lock."""
 
-    def __init__(self, user_graph: Any, placer: WorkerPlacer | None = None, direct: bool = False) -> None:
-        """`direct`: the session runs in this process."""
+    def __init__(self, user_graph: Any, placer: WorkerPlacer | None = None, lowest_on: str = "") -> None:
+        """`lowest_on`: the device of the constant that runs of copies ask for; "" for none."""
         # Weakly: the session holds its graph, and both go when the program lets go of them.
         self._user_graph = weakref.ref(user_graph)
         self.placer = placer
@@ -40,7 +40,7 @@ class Mirror:
         # there, without looking whether there is any: where the lowest was gone when others were, the process died (2.12 to 2.21,
         # a graph with conditions). What a run asks for stays, and of that the first by name lies lowest.
         self.lowest: Any = None
-        self._direct = direct
+        self._lowest_on = lowest_on
         # User ops whose name could not be used in the mirror: user name -> (name here, operation here).
         self.aliases: dict[str, tuple[str, Any]] = {}
         self._count = 0
@@ -69,7 +69,7 @@ class Mirror:
         operations = self.user_graph.get_operations()
         for operation in operations[self._count :]:
             names.avoid(operation.name)
-        if self._direct and self.lowest is None:
+        if self._lowest_on and self.lowest is None:
             self._begin(self.user_graph.graph_def_versions)
         if self._count == 0 and not any(names.is_taken(operation.name) for operation in operations):
             capi.import_graph_def(self.graph, self._placed(capi.graph_bytes(self.user_graph)))
@@ -84,7 +84,7 @@ class Mirror:
         """A new mirror of what this one has of the user's graph, without the nodes of the hook's own."""
         whole = graph_pb2.GraphDef.FromString(capi.graph_handle_bytes(self.graph.handle))
         user_names = {here: name for name, (here, _) in self.aliases.items()}
-        made = Mirror(self.user_graph, self.placer, self._direct)
+        made = Mirror(self.user_graph, self.placer, self._lowest_on)
         graph = graph_pb2.GraphDef(versions=whole.versions, library=whole.library)
         for node in whole.node:
             if is_own(node.name):
@@ -95,7 +95,7 @@ class Mirror:
                 if source in user_names:
                     node.input[i] = with_node(name, user_names[source])
             graph.node.append(node)
-        if self._direct:
+        if self._lowest_on:
             made._begin(whole.versions)
         renamed = made._rename(graph, {node.name for node in graph.node if names.is_taken(node.name)})
         made._add(graph, {}, {}, renamed)
@@ -105,7 +105,7 @@ class Mirror:
 
     def _begin(self, versions: Any) -> None:
         graph = graph_pb2.GraphDef(versions=versions)
-        node = graph.node.add(name=names.LOWEST, op="Const", device="/device:CPU:0")
+        node = graph.node.add(name=names.LOWEST, op="Const", device=self._lowest_on)
         node.attr["dtype"].type = types_pb2.DT_INT32
         tensor = node.attr["value"].tensor
         tensor.dtype = types_pb2.DT_INT32
