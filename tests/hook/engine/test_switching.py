@@ -6,6 +6,7 @@ import contextlib
 import gc
 import threading
 import weakref
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -292,6 +293,28 @@ def test_a_strategy_is_not_blamed_for_a_device_that_is_not_there(hooked: Any, re
         assert listener.failed == [] and engine.strategy_id == "other"
         expected.append(session.run(moved, {x: [1.0, 2.0]}).tobytes())
         assert len(set(expected)) == 1 and engine.strategy_id == "other"
+
+
+def test_a_step_that_needs_nothing_of_what_moved_is_not_built_anew(
+    hooked: Any, reply: Any, two_devices: Any, tmp_path: Path
+) -> None:
+    """TensorFlow looks for a pattern's files when it builds a step, and never again."""
+    listener = hooked()
+    files = tf.io.matching_files(str(tmp_path / "*.txt"), name="files")
+    x = tf.placeholder(tf.float32, [3], name="x")
+    y = tf.exp(x, name="y")
+    (tmp_path / "first.txt").touch()
+    with tf.Session(config=two_devices) as session:
+        ask = session.make_callable(files)
+        seen = [[*session.run(files)], [*ask()]]
+        session.run(y, {x: [1.0, 2.0, 3.0]})
+        (tmp_path / "second.txt").touch()
+        (engine,) = listener.engines
+        engine.request_switch(LiveStrategy("s", {"y": engine.devices()[1].name}), Way.IN_SESSION, reply)
+        while not reply.came():
+            session.run(y, {x: [1.0, 2.0, 3.0]})
+        assert reply.wait().ok
+        assert [[*session.run(files)], [*ask()]] == seen
 
 
 @pytest.mark.parametrize("served", [False, True])

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import functools
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -219,9 +220,14 @@ def delete_session(session: Any) -> None:
 
 def give_memory_back() -> None:
     """Have the C library return what was freed to the system, where it can be told to."""
-    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
+    trim = _trim()
     if trim is not None:
         trim(0)
+
+
+@functools.cache
+def _trim() -> Any:
+    return getattr(ctypes.CDLL(None), "malloc_trim", None)
 
 
 def list_devices(session: Any) -> list[tuple[str, str, int]]:

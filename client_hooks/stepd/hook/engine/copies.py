@@ -234,10 +234,15 @@ class Copy:
         fetches = [self._fetched(t) for t in kind.fetches]
         targets = [self._operation(op) for op in kind.targets]
         targets += [self._operations[name] for name in self.sums_of(capi.op_name(t.oper) for t in kind.fetches)]
-        if self._mirror.lowest is not None:
-            targets.append(self._mirror.lowest)
+        if self.copies_of((capi.op_name(t.oper) for t in kind.fetches), map(capi.op_name, kind.targets)):
+            targets += [self._mirror.lowest] if self._mirror.lowest is not None else []
         feeds = {t: self._output(t) for t in kind.feeds}
         return Route(feeds, fetches, targets)
+
+    def copies_of(self, *ops: Iterable[str]) -> bool:
+        """Is any of the user's `ops` copied? A step that asks for none stays just as it is, and is not built anew: what Grappler
+        once took for a constant (a pattern's files, say) may have changed."""
+        return any(op in self._operations for each in ops for op in each)
 
     def sums_of(self, fetched: Iterable[str]) -> list[str]:
         """The user's sums among the ops `fetched` that are fetched by way of another op: a run is asked for them as well, so that

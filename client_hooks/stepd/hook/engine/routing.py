@@ -244,10 +244,12 @@ class Routing:
         serving = self._switcher.live.serving(kind, self._switcher.view())
         return serving.sums_of(name.partition(":")[0] for name in fetches)
 
-    def lowest(self) -> list[str]:
-        """What else of the mirror a callable must be asked for under what is in force (`Mirror.lowest`)."""
-        copied = self._switcher is not None and self._switcher.live is not None
-        return [names.LOWEST] if copied and self._engine.mirror.lowest is not None else []
+    def lowest(self, ends: Iterable[str], kind: Kind) -> list[str]:
+        """What else of the mirror a callable of `kind`, which asks for `ends`, must be asked for (`Mirror.lowest`)."""
+        if self._switcher is None or self._switcher.live is None or self._engine.mirror.lowest is None:
+            return []
+        serving = self._switcher.live.serving(kind, self._switcher.view())
+        return [names.LOWEST] if serving.copies_of(name.partition(":")[0] for name in ends) else []
 
     def fetches_here(self, fetches: Iterable[str], kind: Kind) -> list[str]:
         """As `name_here`, of what a callable of `kind` fetches."""

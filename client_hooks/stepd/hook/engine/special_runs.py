@@ -159,7 +159,8 @@ class Callables:
         here = functools.partial(self._engine.routing.name_here, kind=kind)
         made.feed[:] = [here(name) for name in options.feed]
         sums = self._engine.routing.sums_fetched(options.fetch, kind)
-        made.target[:] = [*(here(name) for name in (*options.target, *sums)), *self._engine.routing.lowest()]
+        lowest = self._engine.routing.lowest((*options.fetch, *options.target), kind)
+        made.target[:] = [*(here(name) for name in (*options.target, *sums)), *lowest]
         made.fetch[:] = self._engine.routing.fetches_here(options.fetch, kind)
         for connection in made.tensor_connection:
             connection.from_tensor, connection.to_tensor = here(connection.from_tensor), here(connection.to_tensor)

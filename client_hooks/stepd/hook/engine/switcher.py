@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import itertools
 import threading
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from typing import Any
 
 from stepd.hook import clocks
@@ -63,7 +63,8 @@ class Switcher:
         self.ahead = ahead
         # Of kinds that were prepared for, on the program's own placement.
         self.own_routes: dict[Kind, Route] = {}
-        self._numbers = itertools.count(1)
+        # No method of this object: what it has would wait for the next time at which Python looks for cycles.
+        self.new_prefix: Callable[[], str] = functools.partial(_new_prefix, itertools.count(1))
         self.last_reads = LastReads(mirror, self.new_prefix)
 
     def attach(self, on_switch: Callable[[], None], lock: Any, build_in: Building) -> None:
@@ -249,9 +250,6 @@ class Switcher:
         self.live = copy
         self._on_switch()
 
-    def new_prefix(self) -> str:
-        return names.prefix(next(number for number in self._numbers if names.is_free(number)))
-
     # -- routing ------------------------------------------------------------------------------------------------------
 
     def ready(self, kind: Kind) -> Route | None:
@@ -298,3 +296,7 @@ class Switcher:
 
 def _at_once(ahead: Ahead, work: Callable[[], Any]) -> Any:
     return work()
+
+
+def _new_prefix(numbers: Iterator[int]) -> str:
+    return names.prefix(next(number for number in numbers if names.is_free(number)))
