@@ -96,6 +96,15 @@ FUSED_IF_SOLE_READER = (
     (frozenset({"Add", "AddV2", "Sub"}), _UNARY),
 )  # fmt: skip
 
+# Of these, chains of one op are put in another order, so that small operands meet first, in every step in which nobody else reads
+# the inner products: in evaluations no gradient does. The gradient of a sum reads neither the sum nor its terms.
+BROADCAST = frozenset({"Mul"})
+SUMS_OF_TWO = frozenset({"Add", "AddV2"})
+
+# Third: a constant that is combined with such a pair of ops is pushed down into the first of them, and folded there, when all that
+# the first is given lies on the same device as well: (a * b) * 0.3 becomes a * (b * 0.3). RealDiv by a constant is a Mul by then,
+# and so is a third power.
+PUSHED_DOWN = (frozenset({"Add", "AddV2", "Sub"}), frozenset({"Mul", "RealDiv", "Div", "Pow"}))
 # Rewritten on whatever devices the two lie, who else reads the first or not, so that they need not share one, but no node may go
 # between them: x / sqrt(y) becomes x * rsqrt(y), a transposition a flag of the product, exp(x) - 1 one op, and a scale goes into a
 # convolution's filter. Third: which of the second's inputs.
@@ -109,15 +118,6 @@ REWRITTEN_APART = (
     ),
     (frozenset({"Mul"}), frozenset({"Conv2D", "Conv3D"}), (0,)),
 )
-# Of these, chains of one op are put in another order, so that small operands meet first, in every step in which nobody else reads
-# the inner products: in evaluations no gradient does. The gradient of a sum reads neither the sum nor its terms.
-BROADCAST = frozenset({"Mul"})
-SUMS_OF_TWO = frozenset({"Add", "AddV2"})
-
-# Third: a constant that is combined with such a pair of ops is pushed down into the first of them, and folded there, when all that
-# the first is given lies on the same device as well: (a * b) * 0.3 becomes a * (b * 0.3). RealDiv by a constant is a Mul by then,
-# and so is a third power.
-PUSHED_DOWN = (frozenset({"Add", "AddV2", "Sub"}), frozenset({"Mul", "RealDiv", "Div", "Pow"}))
 # Errors of these name what they are given, which on another device is called after its sending.
 NAMES_ITS_INPUT = frozenset({"EnsureShape"})
 # What is known before the graph runs where the shapes are.
