@@ -8,7 +8,8 @@ and one JSON file in build/bench/planners/: a run that was stopped, or ended by 
 (planners.md), all results (planners.json) and plots are drawn from those files; `--tables` draws only.
 
 Quality: the best of an algorithm's full sweep, simulated. Planning time: of one call with the sweep's first parameters, cold (the
-first in its process, compiling or loading kernels included) and warm (the second). Memory: what the process grew by.
+first in its process, compiling or loading kernels included) and warm (the second). The portfolio's kernels are loaded before its
+budget begins, as `stepctl plan` does. Memory: what the process grew by.
 """
 
 from __future__ import annotations

@@ -22,6 +22,7 @@ from stepd.core.bounds import lower_bound  # noqa: E402
 from stepd.core.errors import StepdError  # noqa: E402
 from stepd.core.placement import registry  # noqa: E402
 from stepd.core.placement.registry import PlanOptions  # noqa: E402
+from stepd.core.portfolio import planner as portfolio  # noqa: E402
 from stepd.core.prepared import prepare  # noqa: E402
 from stepd.core.problem import Problem  # noqa: E402
 from stepd.core.simulator import simulate  # noqa: E402
@@ -42,6 +43,8 @@ def measure(
     facts: dict[str, object] = {"ops": problem.n_ops, "edges": len(problem.edge_src), "devices": problem.n_devices}
     prepare(problem)
     registry.find(algorithm).load()
+    if algorithm == "portfolio":
+        portfolio.warm_up()  # as `stepctl plan` and the daemon do before the budget begins
     before = _peak_bytes()
     sets = registry.swept(algorithm, PlanOptions(budget_seconds=budget, workers=workers, clock=clock))
     began = clock()
