@@ -295,7 +295,7 @@ def program_sampler(record):
         maximum_iterations=7,
         back_prop=False,
         parallel_iterations=1,
-        shape_invariants=[tf.TensorShape([2, 2, 2, None, 8]), tf.TensorShape([2]), tf.TensorShape([2, None])],
+        shape_invariants=[tf.TensorShape([None, 2, 2, None, 8]), tf.TensorShape([None]), tf.TensorShape([None, None])],
     )
     train = tf.train.AdamOptimizer(0.01).minimize(loss)
     with tf.Session() as sess:

@@ -152,6 +152,7 @@ def program_converted(record):
                 converter = tf.lite.TFLiteConverter.from_session(sess, [x], [out])
                 flat = converter.convert()
                 runner = tf.lite.Interpreter(model_content=flat)
+                runner.resize_tensor_input(runner.get_input_details()[0]["index"], [4, 3])
                 runner.allocate_tensors()
                 runner.set_tensor(runner.get_input_details()[0]["index"], feed(k))
                 runner.invoke()

@@ -12,7 +12,7 @@ def weights(name, *shape):
 
 def seen(record, fetches, x, steps=4):
     """Every fetch in a step of its own, by turns."""
-    shape = x.shape.as_list()
+    shape = [size or 4 for size in x.shape.as_list()]
     with tf.Session() as sess:
         sess.run(tf.global_variables_initializer())
         for k in range(steps):
