@@ -23,6 +23,7 @@ from stepd.hook.engine import (
     sums,
     twins,
     unchanged,
+    unwanted,
 )
 from stepd.hook.engine.graphview import GraphView, Node
 
@@ -90,6 +91,8 @@ def _rewritten_together(view: GraphView) -> Iterator[tuple[str, str]]:
                 if _fused(view, producer, between, node):
                     yield from ((name, node.name) for name in (producer.name, *between))
                     yield from ((other, node.name) for other in _with_constants(view, producer, node))
+                    if producer.op in rules.ARITHMETIC and node.op in rules.ARITHMETIC:
+                        yield from ((other, one) for one in (producer.name, node.name) for other in unwanted.behind(view, one))
 
 
 def _fused(view: GraphView, producer: Node, between: tuple[str, ...], consumer: Node) -> bool:
@@ -106,12 +109,20 @@ def _fused(view: GraphView, producer: Node, between: tuple[str, ...], consumer: 
 def _small_first(view: GraphView, producer: Node, consumer: Node) -> bool:
     """Whether Grappler may put the two in another order, so that small operands meet first. Sums of which nothing shows that some
     term is smaller (a bias, what was reduced) may stay apart: residual nets are made of them."""
-    if producer.op == consumer.op and producer.op in rules.BROADCAST:
+    if _multiplies(view, producer) and _multiplies(view, consumer):
         return True
     if producer.op not in rules.SUMS_OF_TWO or consumer.op not in rules.SUMS_OF_TWO:
         return False
     makers = (maker for node in (producer, consumer) for name, k in node.inputs if k >= 0 for maker in _handed_on(view, name))
     return any(_is_small(view.nodes[name]) for name in makers)
+
+
+def _multiplies(view: GraphView, node: Node) -> bool:
+    """Is it a product, or a quotient of which Grappler makes one before it puts products in order?"""
+    if node.op not in rules.QUOTIENTS or len(node.inputs) < 2:
+        return node.op in rules.BROADCAST
+    divisor = view.nodes[node.inputs[1][0]]
+    return divisor.op == "Sqrt" or _is_constant(view, divisor)
 
 
 def _is_small(node: Node) -> bool:

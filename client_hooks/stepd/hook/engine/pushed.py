@@ -8,12 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from stepd.hook.engine import rules, sums
-from stepd.hook.engine.for_updates import is_tuples
+from stepd.hook.engine import rules, sums, unwanted
 from stepd.hook.engine.graphview import GraphView, Node
-from stepd.hook.engine.races import is_write
-
-_MOST_UNWANTED = 8  # ops that are looked through
 
 
 def beside(view: GraphView, node: Node, constants: frozenset[str]) -> Iterator[str]:
@@ -25,7 +21,7 @@ def beside(view: GraphView, node: Node, constants: frozenset[str]) -> Iterator[s
     if not own or node.op == "Pow" or not _down(view, node, constants):
         return
     yield from _with_readers(view, own)
-    yield from _unwanted(view, node.name)
+    yield from unwanted.behind(view, node.name)
     # A tuple's NoOp on another device puts off what Grappler does to whom it waits for: other factors are side by side then.
     yield from (name for name in view.consumers[node.name] if view.nodes[name].op == "NoOp")
     stack, seen = [node], {node.name}
@@ -38,7 +34,7 @@ def beside(view: GraphView, node: Node, constants: frozenset[str]) -> Iterator[s
             yield below.name
             yield from between
             yield from _powers(view, below)
-            yield from _unwanted(view, below.name)
+            yield from unwanted.behind(view, below.name)
             given = [name for name, k in below.inputs if k >= 0]
             for maker, handing_on in (_behind(view, name) for name in given if name not in constants):
                 yield from (*handing_on, maker.name)
@@ -66,27 +62,6 @@ def _powers(view: GraphView, node: Node) -> Iterator[str]:
     for name in view.consumers[base[0]] if node.op == "Pow" else ():
         if view.nodes[name].op in ("Pow", "Square") and base in view.nodes[name].inputs:
             yield name
-
-
-def _unwanted(view: GraphView, name: str) -> Iterator[str]:
-    """Readers of the value `name`, and what is made of theirs, of which nobody takes a value in the end: the gradient of a
-    constant, say, for which only a tuple's NoOp waits. Where all share a device Grappler takes them out before it counts who reads
-    a value.
-    """
-    for reader in view.consumers[name]:
-        found = [reader]
-        for op in found:  # it grows
-            found += [user for user in view.consumers[op] if view.nodes[user].op != "NoOp" and user not in found]
-            if len(found) > _MOST_UNWANTED or not _may_be_unwanted(view, op):
-                break
-        else:
-            yield from found
-
-
-def _may_be_unwanted(view: GraphView, name: str) -> bool:
-    """A program fetches nothing of it, as far as one can tell."""
-    node = view.nodes[name]
-    return not is_write(node.op) and node.op not in rules.CONTROL_FLOW and (bool(view.consumers[name]) or is_tuples(view, node))
 
 
 def _behind(view: GraphView, name: str) -> tuple[Node, tuple[str, ...]]:

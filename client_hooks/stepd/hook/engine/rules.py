@@ -99,6 +99,8 @@ FUSED_IF_SOLE_READER = (
 # Of these, chains of one op are put in another order, so that small operands meet first, in every step in which nobody else reads
 # the inner products: in evaluations no gradient does. The gradient of a sum reads neither the sum nor its terms.
 BROADCAST = frozenset({"Mul"})
+# x / sqrt(y) becomes x * rsqrt(y) before that, and x / 3 becomes x * (1 / 3).
+QUOTIENTS = frozenset({"RealDiv", "Div"})
 SUMS_OF_TWO = frozenset({"Add", "AddV2"})
 
 # Third: a constant that is combined with such a pair of ops is pushed down into the first of them, and folded there, when all that

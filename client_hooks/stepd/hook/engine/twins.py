@@ -46,8 +46,8 @@ def of(view: GraphView) -> Twins:
     """The twins of a graph, looked for once."""
     found = _found.get(view)
     if found is None:
-        constants = _equal_constants(view)
-        sure = _alike(view, constants, strict=True)
+        sure = _alike(view, _equal_constants(view, waiting=False), strict=True)
+        constants = _equal_constants(view, waiting=True)
         alike = _alike(view, constants, strict=False)
         sets = _sets({name: first for name, first in alike.items() if view.nodes[name].op != "Identity"})
         for names in sets.values():
@@ -64,13 +64,14 @@ def _sets(first: Mapping[str, str]) -> dict[str, list[str]]:
     return sets
 
 
-def _equal_constants(view: GraphView) -> dict[str, str]:
-    """Constant -> the first in the graph of its value and type."""
+def _equal_constants(view: GraphView, waiting: bool) -> dict[str, str]:
+    """Constant -> the first in the graph of its value and type. `waiting`: also those that wait for an op, such as what is added to
+    a logarithm's gradient: where twins wait for twins, one is made of these, too."""
     first: dict[Any, str] = {}
     return {
         node.name: first.setdefault((node.requested, node.proto.attr["value"].SerializeToString()), node.name)
         for node in view.nodes.values()
-        if node.op == "Const" and not node.inputs
+        if node.op == "Const" and (waiting or not node.inputs)
     }
 
 

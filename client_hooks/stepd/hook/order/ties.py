@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from tensorflow.core.framework import types_pb2
 
-from stepd.hook.engine import hoisted, onednn, rules, sums
+from stepd.hook.engine import hoisted, onednn, rules, sums, twins
 from stepd.hook.engine.classify import Classes
 from stepd.hook.engine.graphview import GraphView, input_types, output_types
 
@@ -24,6 +24,7 @@ _SUMS = frozenset({"Add", "AddV2", "AddN", "AccumulateNV2", "Mul", "Sub"})
 _MOST_MEMBERS = 64
 # What lies between two ops that Grappler rewrites across devices without keeping it from that.
 _BETWEEN = sums.VIEWS | {"Transpose"}
+_HANDS_ON = frozenset({"Identity", "StopGradient", "Snapshot"})
 _rewritten: weakref.WeakKeyDictionary[GraphView, frozenset[tuple[str, int]]] = weakref.WeakKeyDictionary()
 FLOATS = frozenset({types_pb2.DT_FLOAT, types_pb2.DT_DOUBLE, types_pb2.DT_HALF, types_pb2.DT_BFLOAT16})
 
@@ -106,7 +107,8 @@ def _through_group(view: GraphView, classes: Classes, name: str, further: Callab
 
 
 def _gate(view: GraphView, classes: Classes, name: str) -> int | None:
-    """An input of floats from outside of the op's group that is neither a constant nor a variable."""
+    """An input of floats from outside of the op's group that is neither a constant nor a variable, and not what joins the group:
+    the moments of a normalization take the same as the rest of it, say."""
     node, group = view.nodes[name], classes.group_of.get(name)
     if node.op in _SUMS:
         return None
@@ -122,13 +124,34 @@ def _gate(view: GraphView, classes: Classes, name: str) -> int | None:
             and other.op not in rules.CONTROL_FLOW
             and (group is None or classes.group_of.get(source) != group)
             and (name, position) not in _kept(view)
+            and not _joined_by(view, classes, name, (source, index))
         ):
             return position
     return None
 
 
+def _joined_by(view: GraphView, classes: Classes, name: str, value: tuple[str, int]) -> bool:
+    """May Grappler join the op with others of its group because of whose value it takes? Twins, and those of which several take the
+    value, also through what Grappler takes out."""
+    group = classes.group_of.get(name)
+    if group is None or view.nodes[name].op == "BiasAddGrad":  # with its filter's (`_gates`)
+        return False
+    if name in twins.of(view).members:
+        return True
+    while view.nodes[value[0]].op in _HANDS_ON and view.nodes[value[0]].inputs[0][1] >= 0:
+        value = view.nodes[value[0]].inputs[0]
+    values, taken = [value], 0
+    for one in values:  # it grows
+        for reader in dict.fromkeys(view.consumers[one[0]]):
+            count = view.nodes[reader].inputs.count(one)
+            taken += count if classes.group_of.get(reader) == group else 0
+            if count and view.nodes[reader].op in _HANDS_ON:
+                values.append((reader, 0))
+    return taken > 1
+
+
 def _tap(view: GraphView, classes: Classes, name: str, run: Collection[str]) -> tuple[str, int] | None:
-    """A reader outside of the op's group, and its input, between which a node may be put."""
+    """A reader outside of the op's group, and its input, between which a node may be put; not what joins the reader's own group."""
     group = classes.group_of.get(name)
     types = output_types(view.nodes[name].proto)
     for reader in view.consumers[name]:
@@ -136,7 +159,9 @@ def _tap(view: GraphView, classes: Classes, name: str, run: Collection[str]) -> 
         if reader not in run or classes.group_of.get(reader) == group or node.op in _SUMS or node.op in rules.CONTROL_FLOW:
             continue
         for position, (source, index) in enumerate(node.inputs):
-            if source == name and 0 <= index < len(types) and types[index] in FLOATS and (reader, position) not in _kept(view):
+            if source != name or not 0 <= index < len(types) or types[index] not in FLOATS or (reader, position) in _kept(view):
+                continue
+            if not _joined_by(view, classes, reader, (source, index)):
                 return reader, position
     return None
 

@@ -1,0 +1,34 @@
+"""Which ops are there for nobody: gradients of constants, for which only a tuple's NoOp waits. Pure.
+
+Where all share a device Grappler takes such ops out before it counts who reads a value, or asks whether somebody waits for an op. It
+must not know what is made of that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from stepd.hook.engine import rules
+from stepd.hook.engine.for_updates import is_tuples
+from stepd.hook.engine.graphview import GraphView
+from stepd.hook.engine.races import is_write
+
+_MOST = 16  # ops that are looked through: an exponent's gradient has nine
+
+
+def behind(view: GraphView, name: str) -> Iterator[str]:
+    """Readers of the value `name`, and what is made of theirs, of which nobody takes a value in the end."""
+    for reader in dict.fromkeys(view.consumers[name]):
+        found = [reader]
+        for op in found:  # it grows
+            found += [user for user in view.consumers[op] if view.nodes[user].op != "NoOp" and user not in found]
+            if len(found) > _MOST or not _may_be(view, op):
+                break
+        else:
+            yield from found
+
+
+def _may_be(view: GraphView, name: str) -> bool:
+    """A program fetches nothing of it, as far as one can tell."""
+    node = view.nodes[name]
+    return not is_write(node.op) and node.op not in rules.CONTROL_FLOW and (bool(view.consumers[name]) or is_tuples(view, node))
