@@ -28,6 +28,23 @@ def behind(view: GraphView, name: str) -> Iterator[str]:
             yield from found
 
 
+def before(view: GraphView, barrier: str) -> list[str]:
+    """What a tuple's `barrier` waits for and only it, with what is computed for that alone, and the barrier; nothing if there is
+    none."""
+    found = [barrier]
+    for op in found:  # it grows
+        given = dict.fromkeys(source for source, _ in view.nodes[op].inputs)
+        found += [name for name in given if name not in found and _is_for(view, name, found)]
+    return found if len(found) > 1 else []
+
+
+def _is_for(view: GraphView, name: str, ops: list[str]) -> bool:
+    """Do only `ops` read it, and tuples that hand it on to nobody?"""
+    users = view.consumers[name]
+    alone = all(user in ops or (is_tuples(view, view.nodes[user]) and not view.consumers[user]) for user in users)
+    return alone and not is_write(view.nodes[name].op) and view.nodes[name].op not in rules.CONTROL_FLOW
+
+
 def _may_be(view: GraphView, name: str) -> bool:
     """A program fetches nothing of it, as far as one can tell."""
     node = view.nodes[name]
