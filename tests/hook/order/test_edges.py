@@ -143,7 +143,8 @@ def fan(*priorities: int) -> Case:
 
 def test_a_fused_op_is_held_where_its_first_part_takes_its_input() -> None:
     """Costs of fused kernels lie with the last of their ops: `relu` of `conv`, of which `other` is to run first."""
-    view = view_of(node("s", []), node("conv", ["s"]), node("relu", ["conv"]), node("other", ["s"], "Tanh"), node("after", ["relu"]))
+    fused = node("conv", ["s"]), node("relu", ["conv"])
+    view = view_of(node("s", []), *fused, node("other", ["s"], "Tanh"), node("after", ["relu"]))
     classes = Classes({}, {}, (("conv", "relu"),), {"conv": 0, "relu": 0}, frozenset())
     seconds = {"s": 0.0, "conv": 0.0, "relu": 1e-3, "other": 1e-3, "after": 0.0}
     priority = {"s": 0, "other": 1, "conv": 2, "relu": 3, "after": 4}

@@ -91,8 +91,9 @@ def _alike(view: GraphView, constants: Mapping[str, str], strict: bool) -> dict[
         if not _computes(node):
             continue
         given = [(source, index) for source, index in node.inputs if strict or index >= 0]
-        if not all(source in constants and view.nodes[source].inputs for source, _ in given):  # folded, with what each waits for
-            given = [(constants.get(source, source), index) for source, index in given]
+        # What is made of constants alone is folded, and waits for what they waited for.
+        waits = any(view.nodes[source].inputs for source, _ in given) and all(source in constants for source, _ in given)
+        given = [(source if waits else constants.get(source, source), index) for source, index in given]
         inputs = [(first.get(source, source), index) for source, index in given]
         if node.op == "Identity" and not strict:
             first[node.name] = inputs[0][0]

@@ -1,7 +1,7 @@
 """Which ops are there for nobody: gradients of constants, for which only a tuple's NoOp waits. Pure.
 
-Where all share a device Grappler takes such ops out before it counts who reads a value, or asks whether somebody waits for an op. It
-must not know what is made of that.
+Where all share a device Grappler takes such ops out before it counts who reads a value, or asks whether somebody waits for an op.
+It must not know what is made of that.
 """
 
 from __future__ import annotations
