@@ -102,6 +102,50 @@ def test_who_reads_for_the_gradients_alone_is_no_reader_in_an_evaluation() -> No
     assert any({"inner", "outer"} <= set(group) for group in classify(view).groups)
 
 
+def test_quotients_that_become_products_before_these_are_put_in_order_count_as_products() -> None:
+    """As in a capsule's squashing: s * |s|² / sqrt(|s|²)."""
+    with tf.Graph().as_default() as graph:
+        x = tf.placeholder(tf.float32, [4, 3])
+        size = tf.reduce_sum(tf.square(x), 1, keepdims=True, name="size")
+        for name, divisor in (("root", tf.sqrt(size + 1.0)), ("constant", tf.constant(3.0)), ("value", tf.exp(size))):
+            inner = tf.multiply(tf.sin(x), size, name=f"by_{name}/inner")
+            tf.raw_ops.RealDiv(x=inner, y=divisor, name=f"by_{name}/outer")
+            tf.reduce_sum(inner)  # not in every step
+        view = GraphView.parse(graph.as_graph_def().SerializeToString(), lambda name: name)
+    group_of = classify(view).group_of
+    for name, together in (("root", True), ("constant", True), ("value", False)):
+        outer = group_of.get(f"by_{name}/outer")
+        assert (outer is not None and outer == group_of.get(f"by_{name}/inner")) == together, name
+
+
+def test_what_nobody_wants_stays_with_the_sums_that_it_reads() -> None:
+    """TensorFlow makes one sum of two where nobody waits for either; an exponent's gradient may, for which a tuple waits alone."""
+    with tf.Graph().as_default() as graph:
+        a, b = (tf.sin(tf.placeholder(tf.float32, [4]), name=name) for name in "ab")
+        inner = tf.subtract(a, -b, name="inner")
+        outer = tf.add(inner, tf.exp(a), name="outer")
+        power = tf.pow(outer, 2.0, name="power")
+        tf.gradients(power, a, tf.tanh(a, name="given"), gate_gradients=True)
+        tf.tanh(outer, name="wanted")
+        view = GraphView.parse(graph.as_graph_def().SerializeToString(), lambda name: name)
+    group_of = classify(view).group_of
+    unwanted = ("Greater", "Log", "Select_1", "mul_3", "tuple/control_dependency_1")
+    assert {group_of.get(f"gradients/power_grad/{name}") for name in unwanted} == {group_of["outer"]} == {group_of["inner"]}
+    assert group_of.get("wanted") != group_of["outer"]
+
+
+def test_what_a_tuple_waits_for_alone_stays_with_the_product_behind_it() -> None:
+    """A fed mask's gradient keeps the barrier there, and with it the Identity before a product that takes a constant."""
+    with tf.Graph().as_default() as graph:
+        x, mask = tf.placeholder(tf.float32, [None, 3]), tf.placeholder(tf.float32, [None, 3])
+        scores = tf.sin(x, name="scores")
+        masked = tf.multiply(tf.exp(scores / 2.5, name="weights"), mask, name="masked")
+        tf.gradients(masked, scores, tf.tanh(x * mask), gate_gradients=True)
+        view = GraphView.parse(graph.as_graph_def().SerializeToString(), lambda name: name)
+    unwanted = {f"gradients/masked_grad/{name}" for name in ("Mul_1", "Sum_1", "Reshape_1", "tuple/group_deps")}
+    assert any(unwanted | {"gradients/truediv_grad/RealDiv"} <= set(group) for group in classify(view).groups)
+
+
 def test_what_a_constant_is_pushed_into_stays_together_with_all_that_it_is_given() -> None:
     with tf.Graph().as_default() as graph:
         x = tf.placeholder(tf.float32, [4, 3])

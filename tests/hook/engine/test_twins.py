@@ -49,6 +49,21 @@ def test_constants_of_one_value_are_one_and_move_with_who_reads_them() -> None:
     assert found.one == {"two": "one"}
 
 
+def test_constants_that_wait_are_one_where_what_else_is_taken_is() -> None:
+    """A logarithm's gradient adds a one that waits for the gradient: two gradients of one loss."""
+    with tf.Graph().as_default() as graph:
+        x, y = tf.placeholder(tf.float32, [4], name="x"), tf.placeholder(tf.float32, [4], name="y")
+        for name in ("one", "two"):
+            with tf.control_dependencies([tf.multiply(x, y, name=f"{name}_given")]):
+                waiting = tf.constant(1.0, name=f"{name}_waiting")
+                tf.add(waiting, x, name=name)
+                tf.subtract(waiting, 2.0, name=f"{name}_folded")  # a constant of its own that waits
+        found = twins.of(view_of(graph))
+    assert {"one", "two", "one_waiting", "two_waiting"} in [set(names) for names in found.sets]
+    assert not {"one_folded", "two_folded"} & found.members
+    assert "two" not in found.one, "not sure"
+
+
 def test_twins_move_together_with_the_sum_that_they_are_terms_of() -> None:
     with tf.Graph().as_default() as graph:
         x, y = tf.placeholder(tf.float32, [4], name="x"), tf.placeholder(tf.float32, [4], name="y")

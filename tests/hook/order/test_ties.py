@@ -67,3 +67,29 @@ def joined(x: Any) -> None:
 
 def test_what_comes_of_a_concatenation_does_not_pass_an_op_of_ours() -> None:
     assert tied(joined, "left", "last") is None
+
+
+def normalized(x: Any) -> None:
+    """Frozen, as oneDNN has one kernel for: the moments take the same as the rest."""
+    value = tf.nn.relu(tf.sin(x), name="value")
+    mean, variance = tf.nn.moments(value, [1], keepdims=True)
+    tf.nn.batch_normalization(value, mean, variance, tf.ones([4]), tf.ones([4]), 1e-3)
+    tf.linalg.diag_part(x, name="apart")
+
+
+@pytest.mark.parametrize(("before", "after"), [("apart", "moments/SquaredDifference"), ("value", "apart")])
+def test_nothing_goes_on_one_of_the_inputs_by_which_a_group_is_known(before: str, after: str) -> None:
+    found = tied(normalized, before, after)
+    assert found is None or (found.tap is None and found.gate < 0), found
+
+
+def alike(x: Any) -> None:
+    """Two of one kind, made one of where they take the same."""
+    for name in ("one", "two"):
+        tf.reduce_sum(tf.sin(x), 1, name=name)
+    tf.linalg.diag_part(x, name="apart")
+
+
+def test_nothing_goes_before_a_twin() -> None:
+    assert tied(alike, "apart", "two") is None
+    assert tied(alike, "Sin", "apart") is None
