@@ -81,3 +81,57 @@ def program_logs(record):
         fetches += [tf.reduce_sum(t * tf.log(tf.nn.softmax(z)), 1), [tf.reduce_sum(t * tf.log(e), 1), tf.nn.softplus(e)]]
         fetches.append(tf.nn.max_pool2d(tf.nn.elu(tf.reshape(z, [4, 5, 1, 1])), [2, 1], [2, 1], "VALID"))
     seen(record, fetches, x)
+
+
+def program_squashed(record):
+    """Capsules: a vector by its length, of which an evaluation has no gradients."""
+    x = tf.placeholder(tf.float32, [4, 8])
+    u = tf.matmul(x, weights("w", 8, 5))
+    s = tf.stop_gradient(u)
+    size = tf.reduce_sum(tf.square(s), 1, keepdims=True)
+    v = size / (1.0 + size) * s / tf.sqrt(size + 1e-7)
+    agreed = u[:, None] * v[:, None]
+    seen(record, [agreed, [agreed, tf.gradients(agreed, u)]], x, 6)
+
+
+def program_minus_minus(record):
+    """Sums that are written as differences, and powers whose gradients nobody wants."""
+    x = tf.placeholder(tf.float32, [4, 8])
+    a = tf.nn.softplus(tf.matmul(x, weights("a", 8, 6)))
+    b = tf.exp(a * 0.1)
+    d = a - (-b) + tf.pow(b, 2.0) / 3.0 * 0.7
+    out = d / tf.sqrt(tf.pow(d, 2.0) + 1.0)
+    train = tf.train.GradientDescentOptimizer(0.1).minimize(tf.reduce_mean(tf.square(out)))
+    seen(record, [[out, train], out, [a, d]], x, 6)
+
+
+def program_wide_and_deep(record):
+    """One loss, differentiated for two optimizers, each of which has its own part of the variables."""
+    x = tf.placeholder(tf.float32, [4, 8])
+    wide = weights("wide", 20, 1)
+    crossed = tf.nn.embedding_lookup(wide, tf.math.floormod(tf.cast(tf.abs(x) * 9.0, tf.int32), 20))
+    deep = tf.matmul(tf.nn.relu(tf.matmul(x, weights("deep", 8, 6))), weights("last", 6, 1))
+    logits = tf.reduce_sum(crossed, 1) + deep
+    labels = tf.cast(x[:, :1] > 0.0, tf.float32)
+    loss = tf.reduce_mean(tf.nn.sigmoid_cross_entropy_with_logits(labels=labels, logits=logits)) + 0.001 * tf.reduce_sum(
+        tf.abs(wide)
+    )
+    others = tf.trainable_variables()[1:]
+    to_wide, to_deep = tf.gradients(loss, [wide]), tf.gradients(loss, others)
+    with tf.control_dependencies([loss, *to_deep, *(tf.convert_to_tensor(g) for g in to_wide)]):
+        steps = [
+            tf.train.FtrlOptimizer(0.1).apply_gradients(zip(to_wide, [wide], strict=True)),
+            tf.train.AdagradOptimizer(0.1).apply_gradients(zip(to_deep, others, strict=True)),
+        ]
+    seen(record, [[loss, *steps], [logits, tf.sigmoid(logits)]], x, 6)
+
+
+def program_masked(record):
+    """A softmax written out and masked by what is fed."""
+    x = tf.placeholder(tf.float32, [4, 8])
+    q, k = tf.matmul(x, weights("q", 8, 6)), tf.matmul(x, weights("k", 8, 6))
+    kept = tf.cast(x[:, :4] > -0.5, tf.float32)
+    w = tf.exp(tf.matmul(q, k, transpose_b=True) / tf.sqrt(6.0)) * kept * tf.linalg.band_part(tf.ones([4, 4]), -1, 0)
+    w = w / (tf.reduce_sum(w, -1, keepdims=True) + 1e-8)
+    loss = tf.reduce_mean(tf.square(tf.matmul(w, x) - x))
+    seen(record, [[loss, tf.train.AdagradOptimizer(0.1).minimize(loss)], w, loss], x, 6)
