@@ -54,6 +54,7 @@ class Copy:
         `tables`: where the native executor finds priorities.
         """
         self.plan = plan
+        self._version = mirror.version  # of the program's graph that the plan is for
         self._mirror = mirror
         self._homes = homes
         self._new_prefix = new_prefix
@@ -127,6 +128,10 @@ class Copy:
         """All names that a user op has under this copy, whatever step runs it."""
         return [self.name_of(op), *(other.name_of(op) for other in self._others())]
 
+    def is_stale(self) -> bool:
+        """Has the graph grown since the plan was made or adopted? Then `adopt` comes before anything else."""
+        return self._version != self._mirror.version
+
     def adopt(self, plan: Plan, view: GraphView, classes: Classes) -> bool:
         """Go on under the plan as it is for an extended graph; False when what was copied contradicts it. The order is kept."""
         if self._unordered is not None and not self._unordered.adopt(plan, view, classes):
@@ -150,7 +155,7 @@ class Copy:
                 return False  # what is to be fed elsewhere now was not when this was copied
         if plan.variables != self.plan.variables:
             return False
-        self.plan = plan
+        self.plan, self._version = plan, self._mirror.version
         return True
 
     def grow(self, view: GraphView, needed: set[str]) -> list[Any]:

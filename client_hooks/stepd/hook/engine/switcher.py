@@ -118,7 +118,7 @@ class Switcher:
             copy = self._copy(strategy, kinds)
         calm()
         with self.lock:
-            if self.sight.is_stale():
+            if copy.is_stale():
                 copy = self._copy(strategy, kinds)
             new = self.homes.prepare(self.view(), self.homes.to_move(copy.plan.variables), self.new_prefix())
             by_copy: dict[Copy, list[Kind]] = {copy: []}
@@ -265,7 +265,7 @@ class Switcher:
     def _routed(self, session: Any, kind: Kind) -> Route | None:
         copy = self.live or Copy(NO_PLAN, self.mirror, self.homes, self.new_prefix)
         if self.live is not None:
-            if self.sight.is_stale():
+            if copy.is_stale():
                 self._adopt_extended_graph(copy)
             if self.learn([kind]):
                 raise SwitchRefusedError("a step reads and writes a variable without order, which is to stay where it is")
