@@ -47,6 +47,10 @@ def test_a_product_is_held_on_what_is_not_transposed_for_it() -> None:
     assert found is not None and (found.held, found.gate) == ("product", 1)
 
 
+def test_a_transposition_is_not_held_for_the_product_that_does_it() -> None:
+    assert tied(transposed, "first", "turned") is None
+
+
 def gated(x: Any) -> None:
     value = tf.nn.bias_add(tf.matmul(tf.sin(x), tf.cos(x), name="product"), tf.ones([4]), name="biased")
     left, right = tf.split(value, 2, 1, name="split")

@@ -85,12 +85,20 @@ def _gates(view: GraphView, classes: Classes, name: str, run: Collection[str]) -
     if name in filters or (view.nodes[name].op == "BiasAddGrad" and classes.group_of.get(name) in _made_one(classes, filters)):
         return
     if name not in classes.group_of and view.nodes[name].op not in _SUMS:
-        yield name, -1
+        if not _taken_over(view, name):
+            yield name, -1
         return
     for member in _through_group(view, classes, name, lambda n: [s for s, k in view.nodes[n].inputs if k >= 0]):
         gate = _gate(view, classes, member) if member in run and member not in filters else None
         if gate is not None:
             yield member, gate
+
+
+def _taken_over(view: GraphView, name: str) -> bool:
+    """Does Grappler have a reader do what the op does, wherever it lies? Whom the op waits for that one would wait for, and not be
+    fused: a product whose transposition is held."""
+    readers = ((user, k) for user in view.consumers[name] for k, given in enumerate(view.nodes[user].inputs) if given[0] == name)
+    return any(reader in _kept(view) for reader in readers)
 
 
 def _through_group(view: GraphView, classes: Classes, name: str, further: Callable[[str], Iterable[str]]) -> list[str]:
