@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from tensorflow.core.framework import types_pb2
 
-from stepd.hook.engine import hoisted, onednn, rules, sums, twins
+from stepd.hook.engine import hoisted, onednn, rules, sums, twins, unchanged
 from stepd.hook.engine.classify import Classes
 from stepd.hook.engine.graphview import GraphView, input_types, output_types
 
@@ -24,7 +24,6 @@ _SUMS = frozenset({"Add", "AddV2", "AddN", "AccumulateNV2", "Mul", "Sub"})
 _MOST_MEMBERS = 64
 # What lies between two ops that Grappler rewrites across devices without keeping it from that.
 _BETWEEN = sums.VIEWS | {"Transpose"}
-_HANDS_ON = frozenset({"Identity", "StopGradient", "Snapshot"})
 _rewritten: weakref.WeakKeyDictionary[GraphView, frozenset[tuple[str, int]]] = weakref.WeakKeyDictionary()
 FLOATS = frozenset({types_pb2.DT_FLOAT, types_pb2.DT_DOUBLE, types_pb2.DT_HALF, types_pb2.DT_BFLOAT16})
 
@@ -146,14 +145,14 @@ def _joined_by(view: GraphView, classes: Classes, name: str, value: tuple[str, i
         return False
     if name in twins.of(view).members:
         return True
-    while view.nodes[value[0]].op in _HANDS_ON and view.nodes[value[0]].inputs[0][1] >= 0:
+    while view.nodes[value[0]].op in unchanged.NAMES and view.nodes[value[0]].inputs[0][1] >= 0:
         value = view.nodes[value[0]].inputs[0]
     values, taken = [value], 0
     for one in values:  # it grows
         for reader in dict.fromkeys(view.consumers[one[0]]):
             count = view.nodes[reader].inputs.count(one)
             taken += count if classes.group_of.get(reader) == group else 0
-            if count and view.nodes[reader].op in _HANDS_ON:
+            if count and view.nodes[reader].op in unchanged.NAMES:
                 values.append((reader, 0))
     return taken > 1
 
