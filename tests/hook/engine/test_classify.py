@@ -134,6 +134,22 @@ def test_what_nobody_wants_stays_with_the_sums_that_it_reads() -> None:
     assert group_of.get("wanted") != group_of["outer"]
 
 
+def test_what_undoes_broadcasting_stays_with_the_inner_term_whose_shape_it_asks_for_and_ties_no_layers() -> None:
+    """Batches of unknown size: who asks for the inner one's shape reads it until Grappler knows that nothing was broadcast."""
+    with tf.Graph().as_default() as graph:
+        hidden = given = tf.placeholder(tf.float32, [None, 3])
+        for k in range(3):
+            inner = tf.divide(tf.tanh(hidden), tf.exp(hidden), name=f"inner{k}")
+            hidden = tf.add(hidden, inner, name=f"layer{k}")
+        tf.gradients(hidden, given, tf.tanh(given))
+        view = GraphView.parse(graph.as_graph_def().SerializeToString(), lambda name: name)
+    group_of = classify(view).group_of
+    for k, scope in enumerate(f"gradients/layer{k}_grad/" for k in range(3)):
+        together = (f"{scope}BroadcastGradientArgs", f"{scope}Sum", f"{scope}Reshape_1", f"layer{k}")
+        assert {group_of.get(name) for name in together} == {group_of[f"inner{k}"]}, k
+    assert len({group_of[f"layer{k}"] for k in range(3)}) == 3
+
+
 def test_what_a_tuple_waits_for_alone_stays_with_the_product_behind_it() -> None:
     """A fed mask's gradient keeps the barrier there, and with it the Identity before a product that takes a constant."""
     with tf.Graph().as_default() as graph:

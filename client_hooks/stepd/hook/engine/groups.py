@@ -92,8 +92,9 @@ def _rewritten_together(view: GraphView) -> Iterator[tuple[str, str]]:
                     yield from ((name, node.name) for name in (producer.name, *between))
                     yield from ((other, node.name) for other in _with_constants(view, producer, node))
                     if producer.op in rules.ARITHMETIC and node.op in rules.ARITHMETIC:
+                        yield from ((other, node.name) for other in unwanted.undoing(view, producer.name))
                         for one in (producer.name, node.name):
-                            yield from ((other, one) for other in (*unwanted.behind(view, one), *unwanted.undoing(view, one)))
+                            yield from ((other, one) for other in unwanted.behind(view, one))
 
 
 def _fused(view: GraphView, producer: Node, between: tuple[str, ...], consumer: Node) -> bool:

@@ -29,11 +29,12 @@ def behind(view: GraphView, name: str) -> Iterator[str]:
 
 
 def undoing(view: GraphView, name: str) -> Iterator[str]:
-    """Who asks for the shape of the value `name`, and what gradients undo broadcasting with there, if there was any. As long as one
-    of these is on another device Grappler keeps all, and the value has readers."""
+    """Who asks for the shape of the value `name`, and what gradients undo broadcasting with there, if there was any, to the ends of
+    their tuples. As long as one of these is on another device Grappler keeps all, and the value has readers."""
     found = [user for user in dict.fromkeys(view.consumers[name]) if view.nodes[user].op in rules.OF_SHAPES]
     for op in found:  # it grows
-        found += [u for u in view.consumers[op] if view.nodes[u].op in rules.UNDOES_BROADCASTING and u not in found]
+        if view.nodes[op].op != "Identity":
+            found += [u for u in view.consumers[op] if view.nodes[u].op in rules.UNDOES_BROADCASTING and u not in found]
     yield from found
 
 
