@@ -5,7 +5,7 @@ from __future__ import annotations
 from stepd.core.placement import registry
 from stepd.core.placement.registry import PlanOptions
 from stepd.core.portfolio.ends import CALM, HURRIED, ends_of
-from stepd.core.portfolio.runs import best_sweeps, first_look, full_sweep
+from stepd.core.portfolio.runs import best_sweeps, early_sweeps, first_look, full_sweep
 
 PLAIN = PlanOptions(budget_seconds=10.0)
 
@@ -60,6 +60,14 @@ def test_a_budget_is_short_or_long_for_a_graph():
     """10 s on a replicated BERT of 57k ops ended 9 % above data parallelism, whose other parameters were not reached."""
     assert ends_of(1.0, 100) is ends_of(10.0, 57_417) is HURRIED
     assert ends_of(10.0, 20_000) is ends_of(60.0, 57_417) is CALM
+
+
+def test_in_a_hurry_leading_algorithms_are_swept_unless_their_first_answers_are_far_from_the_best():
+    """On 20k ops the best of DPOS' parameters took 0.74 of its first ones' step, and a second did not reach them."""
+    looked = first_look(("heft", "fastt-dpos", "metis", "etf"), PLAIN, n_ops=20_000)
+    early = early_sweeps(looked, PLAIN, {"heft": 0.17, "fastt-dpos": 0.2, "etf": 0.3})
+    assert list(dict.fromkeys(names_of(early))) == ["heft", "fastt-dpos", "metis"]  # the last one found nothing that fits
+    assert not any(run in looked for run in early)
 
 
 def test_the_other_parameters_of_what_did_best_come_first_and_only_once():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from functools import lru_cache
 
 import numpy as np
 
@@ -61,9 +62,15 @@ def tower_of_ops(problem: Problem) -> Int:
     Towers are recognised by a numbered scope that TensorFlow users and tf.estimator give replicas ("tower_1/", "replica_1/",
     "clone_1/", "GPU_1/"; the first may have no number), the same scopes below gradients.
     """
-    found = [_TOWER.search(name) for name in problem.op_names]
+    towers: Int = _towers(problem.op_names).copy()
+    return towers
+
+
+@lru_cache(maxsize=1)  # a sweep asks again; the names of 60k ops take 0.1 s
+def _towers(names: tuple[str, ...]) -> Int:
+    found = [_TOWER.search(name) for name in names]
     kinds = Counter(match.group(1).lower() for match in found if match and match.group(2))
-    towers = np.full(problem.n_ops, -1, dtype=np.int64)
+    towers = np.full(len(names), -1, dtype=np.int64)
     if not kinds:
         return towers
     kind = kinds.most_common(1)[0][0]
@@ -72,6 +79,6 @@ def tower_of_ops(problem: Problem) -> Int:
             towers[op] = int(match.group(2) or 0)
     numbers = np.unique(towers[towers >= 0])
     if len(numbers) < 2:
-        return np.full(problem.n_ops, -1, dtype=np.int64)
+        return np.full(len(names), -1, dtype=np.int64)
     towers[towers >= 0] = np.searchsorted(numbers, towers[towers >= 0])
     return towers

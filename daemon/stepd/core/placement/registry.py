@@ -153,7 +153,7 @@ _register(
     Algorithm(
         "data-parallel",
         "one tower of a replicated graph a device",
-        sweep=({}, {"rest": "first"}, {"order": "ready"}),
+        sweep=({"order": "ready"}, {}, {"rest": "first"}),
     ),
 )
 

@@ -5,19 +5,21 @@ It decides neither which algorithms run nor when.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
 import numpy as np
 
+from stepd.core.bounds import Bound
 from stepd.core.errors import PlannerError, StrategyError
 from stepd.core.placement import registry
 from stepd.core.placement.registry import PlanOptions
 from stepd.core.portfolio.pool import Candidate
 from stepd.core.portfolio.runs import Run
-from stepd.core.problem import Problem
+from stepd.core.problem import Index, Problem
+from stepd.core.simulator import Simulation
 from stepd.core.strategy import Strategy
 
 Ask = Callable[[], Candidate | None]
@@ -65,6 +67,29 @@ class Answers:
                 than = strategy.predicted_step_seconds
                 facts = {"algorithm": "portfolio", "origin": strategy.planner.get("algorithm"), "seed": seed}
                 yield replace(strategy, planner={**strategy.planner, **facts})
+
+    def labelled(
+        self, origin: str, placement: Index, priority: Index, simulation: Simulation, bound: Bound, effort: Mapping[str, Any]
+    ) -> Strategy:
+        """The portfolio's strategy: where it comes from, what was simulated, what it took to find it."""
+        facts = {
+            "algorithm": "portfolio",
+            "origin": origin,
+            "feasible": simulation.feasible,
+            "peak_bytes": [int(peak) for peak in simulation.device_peak_bytes],
+            **effort,
+            **self.facts(bound, simulation.step_seconds),
+        }
+        return Strategy(self.problem.name, placement, priority, predicted_step_seconds=simulation.step_seconds, planner=facts)
+
+    def facts(self, bound: Bound, step_seconds: float) -> dict[str, Any]:
+        """What strategies of so many seconds a step say of the faults and the bound as these are known now."""
+        return {
+            **({"failed": dict(self.failed)} if self.failed else {}),
+            "lower_bound_seconds": bound.seconds,
+            "lower_bound_kind": bound.kind,
+            "gap": bound.gap(step_seconds),
+        }
 
 
 def _origin(name: str, options: PlanOptions) -> str:

@@ -74,7 +74,7 @@ def anneal_clusters(pool: Pool, start: Start, seed: int) -> Entry:
     position = np.empty(len(prepared.tables.topological), dtype=np.int32)
     position[prepared.tables.topological] = np.arange(len(position), dtype=np.int32)
     candidate = pool.from_groups(start.origin, by_load(prepared, start.clusters))
-    entry = pool.by_ranks(candidate)
+    entry = pool.in_first_order(candidate)
     only_clusters = np.concatenate(([1.0], np.ones(DRAWN)))  # cumulated shares of the moves: all are of the one level
     found = anneal(
         prepared.tables,

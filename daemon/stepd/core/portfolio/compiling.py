@@ -7,13 +7,16 @@ be compiled, the simulator, is the unit.
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 
 import numpy as np
 
+from stepd.core.errors import StrategyError
 from stepd.core.placement.ranks import op_seconds, transfer_seconds, upward_ranks
 from stepd.core.prepared import prepare
-from stepd.core.problem import Device, Link, Problem
+from stepd.core.problem import Device, Index, Link, Problem
+from stepd.core.simulator import simulate_placement
 
 
 class Kernels:
@@ -24,6 +27,12 @@ class Kernels:
     CANDIDATES = 1.6
     SEARCH = 1.3
     ALGORITHM = 3.2
+
+
+SIMULATOR_OVER_RANKS = 3.0
+"""What the simulator takes to compile, over the ranks as the first kernel of a process."""
+AT_LEAST_SECONDS = 2.0
+"""With less time left, nothing is compiled: the compiler itself takes so long to get ready."""
 
 
 @dataclass
@@ -37,11 +46,18 @@ class Compiling:
         """Whether `kernels` can be compiled when the share `used` of the budget is gone."""
         return self.unit == 0.0 or used + kernels * self.unit / self.budget_seconds <= 1.0
 
-
-SIMULATOR_OVER_RANKS = 3.0
-"""What the simulator takes to compile, over the ranks as the first kernel of a process."""
-AT_LEAST_SECONDS = 2.0
-"""With less time left, nothing is compiled: the compiler itself takes so long to get ready."""
+    def compile_simulator(
+        self, problem: Problem, placement: Index, priority: Index, used: float, clock: Callable[[], float]
+    ) -> None:
+        """Unless it would not be compiled in time; then nothing else will be, either. used: share of the budget that is gone."""
+        self.unit = seconds_for_simulator(problem, self.budget_seconds * (1.0 - used), clock)
+        if not self.affords(Kernels.SIMULATOR, used):
+            self.unit = np.inf
+            return
+        began = clock()
+        with suppress(StrategyError):
+            simulate_placement(problem, placement, priority)
+        self.unit = clock() - began
 
 
 def seconds_for_simulator(problem: Problem, left: float, clock: Callable[[], float]) -> float:

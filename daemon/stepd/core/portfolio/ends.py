@@ -6,24 +6,39 @@ from dataclasses import dataclass
 
 HURRY_SECONDS, HURRY_SECONDS_AN_OP = 3.0, 4e-4
 """Budgets into which few rounds of search fit: there more of the algorithms' sweeps do more good, and the algorithms before all."""
+ROUND_SECONDS_AN_OP, MOST_OF_IT = 2.5e-5, 0.3
+"""What the first round of the search is taken to last, and which share of the budget at most."""
+LOOKING_SECONDS_AN_OP = 1e-5
+"""What finding a graph's layers and repeated parts is taken to last."""
 
 
 @dataclass(frozen=True)
 class Ends:
     """Shares of the budget from which on no more is begun of: what the structure of the graph suggests, annealed clusters, the
-    first look at algorithms, whole sweeps before the search. algorithms_first: the first look comes before the structure."""
+    first look at algorithms, whole sweeps before the search. hurried: the first look comes before the structure, and after the
+    first few algorithms come the whole sweeps of those that did best."""
 
     structure: float
     clusters: float
     first: float
     sweeps: float
-    algorithms_first: bool = False
+    hurried: bool = False
 
 
 CALM = Ends(structure=0.2, clusters=0.25, first=0.5, sweeps=0.6)
-HURRIED = Ends(structure=0.6, clusters=0.65, first=0.5, sweeps=0.8, algorithms_first=True)
+HURRIED = Ends(structure=0.6, clusters=0.65, first=0.5, sweeps=0.8, hurried=True)
 
 
 def ends_of(budget_seconds: float, n_ops: int) -> Ends:
     """Those for a budget and a graph."""
     return HURRIED if budget_seconds < max(HURRY_SECONDS, HURRY_SECONDS_AN_OP * n_ops) else CALM
+
+
+def first_round(budget_seconds: float, n_ops: int) -> float:
+    """The share that the first round of the search is taken to last."""
+    return min(MOST_OF_IT, ROUND_SECONDS_AN_OP * n_ops / budget_seconds)
+
+
+def looking(budget_seconds: float, n_ops: int) -> float:
+    """The share that finding the structure is taken to last."""
+    return LOOKING_SECONDS_AN_OP * n_ops / budget_seconds

@@ -9,10 +9,8 @@ plain Python, and what cannot be compiled in time is left out (`Compiling`).
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
 from dataclasses import replace
 from functools import lru_cache, partial
-from typing import Any
 
 import numpy as np
 
@@ -23,12 +21,12 @@ from stepd.core.placement import registry
 from stepd.core.placement.registry import PlanOptions, stopped_clock
 from stepd.core.portfolio import candidates, coarse_start
 from stepd.core.portfolio.answers import Answers, Ask
-from stepd.core.portfolio.compiling import Compiling, Kernels, seconds_for_simulator, tiny_problem
-from stepd.core.portfolio.ends import ends_of
+from stepd.core.portfolio.compiling import Compiling, Kernels, tiny_problem
+from stepd.core.portfolio.ends import ends_of, first_round, looking
 from stepd.core.portfolio.fewer_devices import asked, parts
 from stepd.core.portfolio.local_search import LocalSearch
 from stepd.core.portfolio.pool import Candidate, Entry, Pool
-from stepd.core.portfolio.runs import best_sweeps, first_look, full_sweep
+from stepd.core.portfolio.runs import Run, best_sweeps, early_sweeps, first_look, full_sweep
 from stepd.core.portfolio.start_order import in_start_order, natural_priority
 from stepd.core.portfolio.structure import Structure
 from stepd.core.portfolio.units import make_units
@@ -39,8 +37,6 @@ from stepd.core.simulator import Simulation, simulate_placement, simulate_slowly
 from stepd.core.strategy import Strategy
 
 ROUNDS_WITHOUT_CLOCK = 6
-ROUND_SECONDS_AN_OP, MOST_OF_IT = 2.5e-5, 0.3
-"""What the first round of the search is taken to last, and which share of the budget at most."""
 BATCH = 4
 """Algorithms that run at the same time."""
 
@@ -49,21 +45,28 @@ def place(problem: Problem, options: PlanOptions) -> Strategy:
     """The best strategy that the budget allows. Parameter: `algorithms`, names of those that give candidates (default: all)."""
     if options.budget_seconds <= 0:
         raise PlannerError(f"the budget is {options.budget_seconds} s: give the portfolio some time")
-    running = _Search(problem, options)
     best: Strategy | None = None
-    for best in running.run(()):
+    for best in search(problem, options):
         if options.report is not None:
             options.report(best)
     if best is None:
         raise ProblemError(f"problem {problem.name!r}: no placement connects all its ops")
-    if running.answers.failed:  # maybe since the best was found
-        best = replace(best, planner={**best.planner, "failed": dict(running.answers.failed)})
     return best
 
 
 def search(problem: Problem, options: PlanOptions, starts: Sequence[Strategy] = ()) -> Iterator[Strategy]:
-    """Better and better strategies until the budget ends. `starts`: strategies to begin with, such as the one in force."""
-    return _Search(problem, options).run(starts)
+    """Better and better strategies until the budget ends; the last one again if more is known of its bound, or of faults, then.
+
+    starts: strategies to begin with, such as the one in force.
+    """
+    running = _Search(problem, options)
+    best: Strategy | None = None
+    for best in running.run(starts):
+        yield best
+    if best is not None:
+        known = {**best.planner, **running.answers.facts(running.bound, best.predicted_step_seconds)}
+        if known != best.planner:
+            yield replace(best, planner=known)
 
 
 @lru_cache(maxsize=1)
@@ -90,9 +93,10 @@ class _Search:
         self.bound: Bound = quick_bound(problem)
         self.structure = Structure(problem)
         self.answers = Answers(problem)  # what has its ops split stays there; the pool and the search know whole ops only
+        self.ends = ends_of(options.budget_seconds, problem.n_ops)
         self.rounds = 0
-        first_round = ROUND_SECONDS_AN_OP * problem.n_ops / options.budget_seconds
-        self.round_share = min(MOST_OF_IT, first_round)  # of the budget, that the last round took, or the first one will
+        # Of the budget, what the last round took, or the first one will.
+        self.round_share = first_round(options.budget_seconds, problem.n_ops)
         self.yielded = float(np.inf)
         self.compiling = Compiling(options.budget_seconds)
         self.most = options.max_work or (ROUNDS_WITHOUT_CLOCK if options.clock is stopped_clock else 1 << 30)
@@ -105,39 +109,51 @@ class _Search:
 
     def run(self, starts: Sequence[Strategy]) -> Iterator[Strategy]:
         yield from self._at_once(starts)
+        ends = self.ends
         if self.compiling.unit > 0.0 and self.compiling.affords(Kernels.BOUND, self.used()):
             self.bound = best_bound(self.problem)
         if not self.compiling.affords(Kernels.CANDIDATES, self.used()):
             return
-        self.pool = pool = Pool(self.problem, self.options.run_all, order=self.options.order, unordered=self.options.unordered)
-        pool.try_all(self.first)
+        order, unordered = self.options.order, self.options.unordered
+        self.pool = pool = Pool(self.problem, self.options.run_all, order, unordered, hurried=ends.hurried)
+        if ends.hurried:
+            for candidate in self.first:
+                pool.add(pool.in_first_order(candidate))
+        else:
+            pool.try_all(self.first)
         pool.try_all(pool.from_groups(*item) for item in candidates.user_placement(self.problem, self.prepared))
         yield from self._better()
         names = tuple(self.options.parameter("algorithms", registry.names()))
         plain = replace(self.options, report=None, run_all=map, parameters={})
         first = first_look(names, plain, self.problem.n_ops)
-        ends = ends_of(self.options.budget_seconds, self.problem.n_ops)
         self.left = self.answers.asked(first)
-        if ends.algorithms_first:
-            yield from self._algorithms(self.left, until=ends.first)
+        leading: list[Run] = []
+        if ends.hurried:
+            yield from self._algorithms(self.left[:BATCH], until=ends.first)
+            left = self.left
+            leading = early_sweeps(first[:BATCH], plain, self.answers.shortest)
+            yield from self._algorithms(self.answers.asked([*leading, *first[BATCH:]]), until=ends.first)
+            self.left = [*left, *self.left]
         yield from self._structure(ends.structure)
         yield from self._clusters(ends.clusters)
         some = parts(self.problem, self.answers.failed)
         yield from self._algorithms([*self.left, *asked(some, first[:BATCH])], until=ends.first)
-        best = best_sweeps(names, plain, self.answers.shortest)
+        best = [run for run in best_sweeps(names, plain, self.answers.shortest) if run not in leading]
         sweeps = self.answers.asked(best)
-        asks = [*sweeps, *self.left] if ends.algorithms_first else [*self.left, *sweeps]
+        asks = [*sweeps, *self.left] if ends.hurried else [*self.left, *sweeps]
         yield from self._algorithms(asks, until=ends.sweeps)
         left = self.left
         yield from self._algorithms(asked(some, first[BATCH:]), until=ends.sweeps)
         left += self.left
+        if ends.hurried and self.compiling.unit == 0.0:
+            self.bound = best_bound(self.problem)
         if self.pool.entries and not self._going_on():
             return
         local = self.local_search(self.structure)
         yield from self._round(local)
         for part in some:
             left += part.asked(best_sweeps(names, plain, part.answers.shortest, self.yielded))
-        sweep = self.answers.asked(full_sweep(names, plain, self.problem.n_ops, pool.track, done=[*first, *best]))
+        sweep = self.answers.asked(full_sweep(names, plain, self.problem.n_ops, pool.track, done=[*first, *leading, *best]))
         yield from self._algorithms([*left, *sweep], until=0.6, local=local)
         while self._going_on():
             yield from self._round(local)
@@ -172,31 +188,18 @@ class _Search:
                 best, answer = (not step.feasible, step.step_seconds), (candidate.origin, candidate.placement, priority, step)
         if compilations(run_step) > before:
             self.compiling.unit = self.options.clock() - began
-        elif not cold:
+        elif not cold and not self.ends.hurried:
             self.bound = best_bound(self.problem)
         if best is not None:
             if answer[-1].feasible:
                 self.yielded = answer[-1].step_seconds
             yield self._labelled(*answer)
         if cold:
-            self._compile_simulator(natural)
-
-    def _compile_simulator(self, natural: Index) -> None:
-        """Unless it would not be compiled in time; then nothing else will be, either."""
-        clock, budget = self.options.clock, self.options.budget_seconds
-        left = budget * (1.0 - self.used())
-        self.compiling.unit = seconds_for_simulator(self.problem, left, clock)
-        if not self.compiling.affords(Kernels.SIMULATOR, self.used()):
-            self.compiling.unit = np.inf
-            return
-        began = clock()
-        with suppress(StrategyError):
-            simulate_placement(self.problem, self.first[0].placement, natural)
-        self.compiling.unit = clock() - began
+            self.compiling.compile_simulator(self.problem, self.first[0].placement, natural, self.used(), self.options.clock)
 
     def _structure(self, until: float) -> Iterator[Strategy]:
         """What an expert would try."""
-        if self.used() > until:
+        if self.used() > until or not self._can_look_at_structure():
             return
         for ideas in self.structure.ideas():
             self.pool.try_all(self.pool.from_groups(*idea) for idea in ideas)
@@ -204,9 +207,14 @@ class _Search:
             if self.used() > until:
                 return
 
+    def _can_look_at_structure(self) -> bool:
+        """Whether it has been looked at, or there is time for that."""
+        return self.structure.is_known or self.used() + looking(self.options.budget_seconds, self.problem.n_ops) <= 1.0
+
     def _clusters(self, until: float) -> Iterator[Strategy]:
         """A few large clusters, annealed."""
-        if self.used() > until or not self.compiling.affords(Kernels.SEARCH, self.used()):
+        affordable = self._can_look_at_structure() and self.compiling.affords(Kernels.SEARCH, self.used())
+        if self.used() > until or not affordable:
             return
         chains = list(coarse_start.starts(self.pool, [*self.structure.roles, *self.structure.labels], self.options.budget_seconds))
         for k in range(0, len(chains), BATCH):
@@ -219,7 +227,9 @@ class _Search:
 
     def _algorithms(self, runs: list[Ask], until: float, local: LocalSearch | None = None) -> Iterator[Strategy]:
         """Candidates of `runs` until that share of the budget is gone; with `local`, as much search in between as they take."""
-        at_once = BATCH if self.compiling.unit == 0.0 else 1
+        at_once = 1 if self.compiling.unit > 0.0 else BATCH
+        if self.ends.hurried and self.options.clock is not stopped_clock:
+            at_once = min(at_once, self.options.workers)  # what is no faster side by side need not wait for the others
         spent = searched = 0.0
         for k in range(0, len(runs), at_once):
             self.left = runs[k:]
@@ -272,7 +282,8 @@ class _Search:
         if self.pool.cost < self.yielded:
             best = self._strategy(self.pool.best)
             # Another order of ops that start at one instant may have been better: the search goes on from there.
-            self.pool.try_all([Candidate(best.planner["origin"], best.placement, best.priority)])
+            again = Candidate(best.planner["origin"], best.placement, best.priority)
+            self.pool.add(self.pool.in_first_order(again))
             self.yielded = self.pool.cost
             yield best
 
@@ -283,18 +294,5 @@ class _Search:
         return self._labelled(entry.origin, *in_start_order(self.problem, placement, priority))
 
     def _labelled(self, origin: str, placement: Index, priority: Index, simulation: Simulation) -> Strategy:
-        facts: dict[str, Any] = {
-            "algorithm": "portfolio",
-            "origin": origin,
-            "seed": self.options.seed,
-            "feasible": simulation.feasible,
-            "peak_bytes": [int(peak) for peak in simulation.device_peak_bytes],
-            "seconds": self.options.clock() - self.began,
-            "rounds": self.rounds,
-            **({"failed": dict(self.answers.failed)} if self.answers.failed else {}),
-            "lower_bound_seconds": self.bound.seconds,
-            "lower_bound_kind": self.bound.kind,
-            "gap": self.bound.gap(simulation.step_seconds),
-        }
-        name, seconds = self.problem.name, simulation.step_seconds
-        return Strategy(name, placement, priority, predicted_step_seconds=seconds, planner=facts)
+        effort = {"seed": self.options.seed, "seconds": self.options.clock() - self.began, "rounds": self.rounds}
+        return self.answers.labelled(origin, placement, priority, simulation, self.bound, effort)

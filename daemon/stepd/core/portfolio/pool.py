@@ -17,6 +17,8 @@ from stepd.core.problem import Float, Index, Problem
 
 WEIGHTS = (1.0, 0.0, 2.5)
 """How much transfers count in the upward ranks that are tried for each placement."""
+CLOSE, FAR = 1.15, 1.5
+"""How much longer than the best step a candidate's may be for all these to be tried, and to be simulated to its end."""
 UNFIT = 6
 """Points without enough memory that are kept although others have enough."""
 FIRST = 1e4
@@ -48,12 +50,14 @@ class Pool:
     """The points of one search on one problem. `size` of them are kept, no two of one origin or with the same placement.
 
     order, unordered: as in PlanOptions, the order that ops run in whatever a candidate says, and those that run before all others.
+    hurried: what is not nearly the best in the first order that it is tried in is tried in no other.
     """
 
     problem: Problem
     run_all: RunAll = map
     order: Index | None = None
     unordered: npt.NDArray[np.bool_] | None = None
+    hurried: bool = False
     size: int = 24
     entries: list[Entry] = field(default_factory=list)
     unfit: list[Entry] = field(default_factory=list)  # the shortest steps for which memory does not suffice, one of an origin
@@ -86,31 +90,41 @@ class Pool:
         return Candidate(origin, group_device[self.prepared.tables.group].astype(np.int32))
 
     def try_all(self, candidates: Iterable[Candidate]) -> None:
-        """Add candidates, each under its best order rule. What is far from the best so far is not simulated to its end."""
+        """Add candidates, each in its best order. What is far from the best so far is not simulated to its end."""
         fresh = []
         for candidate in candidates:
             key = candidate.placement.tobytes() + (b"" if candidate.priority is None else candidate.priority.tobytes())
             if key not in self._seen:
                 self._seen.add(key)
                 fresh.append(candidate)
-        near = self.cost
-        for entry in self.run_all(lambda candidate: self._try(candidate, near), fresh):
+        limit = FAR * self.cost
+        first = list(self.run_all(lambda candidate: self.in_first_order(candidate, limit), fresh))
+        for entry in first:
+            self.add(entry)
+        if self.order is not None:
+            return
+        best = self.cost
+        tried = zip(fresh, first, strict=True)
+        more = [item for item in tried if not self.hurried or item[1].point.cost <= CLOSE * best]
+        for entry in self.run_all(lambda item: self._by_rules(item[0], item[1], best), more):
             self.add(entry)
 
-    def _try(self, candidate: Candidate, near: float) -> Entry:
+    def in_first_order(self, candidate: Candidate, limit: float = np.inf) -> Entry:
+        """The candidate in the order that is given, else in its own, else by the upward ranks of its placement; simulated to its
+        end, unless it takes longer than `limit` seconds."""
         if self.order is not None:
-            return self._own_order(Candidate(candidate.origin, candidate.placement, self.order), 1.5 * near)
-        own = [] if candidate.priority is None else [self._own_order(candidate, 1.5 * near)]
-        tried = [self._entry(candidate, self.empty, WEIGHTS[0], 1.5 * near), *own]
-        if min(entry.point.cost for entry in tried) <= 1.15 * near:
-            tried += [self._entry(candidate, self.empty, weight, 1.5 * near) for weight in WEIGHTS[1:]]
-        return min(tried, key=lambda entry: entry.point.cost)
+            return self._own_order(Candidate(candidate.origin, candidate.placement, self.order), limit)
+        if candidate.priority is not None:
+            return self._own_order(candidate, limit)
+        return self._entry(candidate, self.empty, WEIGHTS[0], limit)
 
-    def by_ranks(self, candidate: Candidate) -> Entry:
-        """The candidate simulated to its end, in the order that is given, else by the upward ranks of its placement."""
-        if self.order is not None:
-            return self._own_order(Candidate(candidate.origin, candidate.placement, self.order), np.inf)
-        return self._entry(candidate, self.empty, WEIGHTS[0], np.inf)
+    def _by_rules(self, candidate: Candidate, first: Entry, best: float) -> Entry:
+        """The best of the candidate's `first` entry and of those by upward ranks that are left."""
+        ranked = [] if candidate.priority is None else [self._entry(candidate, self.empty, WEIGHTS[0], FAR * best)]
+        tried = [first, *ranked]
+        if min(entry.point.cost for entry in tried) <= CLOSE * best:
+            tried += [self._entry(candidate, self.empty, weight, FAR * best) for weight in WEIGHTS[1:]]
+        return min(tried, key=lambda entry: entry.point.cost)
 
     def _own_order(self, candidate: Candidate, limit: float) -> Entry:
         """Priorities as keys in seconds, so that the search can shift them."""

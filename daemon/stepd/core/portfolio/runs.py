@@ -17,7 +17,7 @@ from stepd.core.placement.registry import PlanOptions
 
 Run = tuple[str, PlanOptions]
 
-LEADING = ("heft", "fastt-dpos", "metis", "data-parallel", "etf", "getf", "celeritas", "dsc")
+LEADING = ("data-parallel", "heft", "fastt-dpos", "metis", "etf", "getf", "celeritas", "dsc")
 SLOW_OPS, SLOW_OPS_A_SECOND = 1500, 150
 """Slow algorithms run on problems of so many ops, and of so many for each second of the budget; on larger ones the time is better
 spent on the search."""
@@ -27,6 +27,8 @@ SLOW_SHARE = 0.05
 """Of the budget, for one run of a slow algorithm."""
 CLOSE = 1.15
 """How much longer an algorithm's first answer may be than the shortest one, for its whole sweep to run before all search."""
+FAR = 1.5
+"""The same in a hurry, of the leading algorithms, for their sweeps to run before the other algorithms."""
 TIGHTER = (0.85, 0.7)
 """Shares of the memory that algorithms may fill where memory is tight: their own accounting is simpler than the simulator's."""
 
@@ -35,6 +37,14 @@ def first_look(names: Sequence[str], plain: PlanOptions, n_ops: int) -> list[Run
     """Every algorithm of `names` that is fast on so many ops, with the first parameters of its sweep."""
     quick = [name for name in names if n_ops <= QUICK.get(name, 0) * plain.budget_seconds]
     return [(name, registry.swept(name, plain)[0]) for name in [*_fast(names), *quick]]
+
+
+def early_sweeps(looked: Sequence[Run], plain: PlanOptions, shortest: Mapping[str, float]) -> list[Run]:
+    """The other parameters of those algorithms of `looked`, the best first, whose first answers were not far from the best, and of
+    those that found none that fits: in a hurry they do more good than looking at others."""
+    names = sorted((name for name, _ in looked), key=lambda name: shortest.get(name, np.inf))
+    most = FAR * min(shortest.values(), default=np.inf)
+    return [(name, options) for name in names if not shortest.get(name, 0.0) > most for options in registry.swept(name, plain)[1:]]
 
 
 def best_sweeps(names: Sequence[str], plain: PlanOptions, shortest: Mapping[str, float], known: float = np.inf) -> list[Run]:

@@ -20,6 +20,11 @@ class Structure:
 
     problem: Problem
 
+    @property
+    def is_known(self) -> bool:
+        """Whether it was asked for before, and so takes no more time."""
+        return "labels" in vars(self)
+
     @cached_property
     def labels(self) -> list[Labelling]:
         """Layers, towers, time steps and so on."""
