@@ -42,13 +42,13 @@ def program_mutable(record):
             insert, find, remove = table.insert(keys, values), table.lookup(keys), table.remove(keys)
             size, exported = table.size(), table.export()
             for k in range(9):
-                sess.run(insert, {keys: [f"k{k}", "same"], values: [k, k * 10]})
+                given = [f"k{k}", "same", *(f"{k} {i}" for i in range(4))]
+                sess.run(insert, {keys: given, values: [k * i for i in range(6)]})
                 record.value(f"{name} {k}", sess.run([find, size], {keys: ["k0", f"k{k}", "same", "none"]}))
                 if k % 3 == 2:
                     sess.run(remove, {keys: [f"k{k - 1}"]})
-            found = sess.run(exported)
-            pairs = sorted((k, v) for k, v in zip(found[0].tolist(), found[1].tolist(), strict=True))
-            record.value(f"{name} exported", pairs)
+                    sess.run(insert, {keys: ["again"], values: [k]})
+                record.value(f"{name} exported {k}", [one.tolist() for one in sess.run(exported)])
 
 
 def program_late(record):

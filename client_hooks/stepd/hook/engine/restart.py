@@ -16,7 +16,7 @@ from tensorflow.core.framework import types_pb2
 from tensorflow.python.framework import errors, tensor_shape
 from tensorflow.python.training import py_checkpoint_reader
 
-from stepd.hook.engine import capi, state
+from stepd.hook.engine import capi, state, tables
 from stepd.hook.engine.ahead import Ahead, as_fed
 from stepd.hook.engine.checkpoints import Checkpoint, Item
 from stepd.hook.engine.graphview import split_input
@@ -208,10 +208,9 @@ class Loading:
             elif rest.endswith("/keys"):
                 table = rest.removesuffix("/keys")
                 values = f"table/{table}/values"
-                mutable = state.is_mutable_table(side.view.nodes[table])
-                op, key, value = ("LookupTableImportV2", "Tin", "Tout") if mutable else ("InitializeTableV2", "Tkey", "Tval")
-                given = {key: dtype, value: types[values]}
-                made = carrier.node(f"a{i}", op, [side.user(table), where[name], where[values]], **given)
+                pairs, of = (where[name], where[values]), (dtype, types[values])
+                assigns.append(tables.put(carrier, f"a{i}", side.view.nodes[table].op, side.user(table), pairs, of))
+                continue
             else:
                 continue
             assigns.append(str(made.name))

@@ -17,7 +17,7 @@ from stepd.hook.engine.classify import shared_reason
 from stepd.hook.engine.draws import History, executed, replayable
 from stepd.hook.engine.graphview import GraphView
 
-_MUTABLE_TABLES = frozenset({"MutableHashTableV2", "MutableHashTableOfTensorsV2", "MutableDenseHashTableV2"})
+MUTABLE_TABLES = frozenset({"MutableHashTableV2", "MutableHashTableOfTensorsV2", "MutableDenseHashTableV2"})
 _STATELESS_SOURCES = frozenset({"Placeholder", "PlaceholderV2", "PlaceholderWithDefault"})
 _IN_PROCESS = frozenset({"PyFunc", "EagerPyFunc", "PyFuncStateless", "GeneratorDataset"})
 # Data sets that write files as they go. Where they are in those goes with the old session, or becomes other files in the new one.
@@ -54,7 +54,7 @@ def inventory(view: GraphView, history: History | None = None) -> Inventory:
             variables.append(node.name)
             if node.proto.attr["dtype"].type in (types_pb2.DT_VARIANT, types_pb2.DT_RESOURCE):
                 obstacles.append(f"{node.name} holds handles")
-        elif node.op in remaking.TABLES or node.op in _MUTABLE_TABLES:
+        elif node.op in remaking.TABLES or node.op in MUTABLE_TABLES:
             tables.append(node.name)
         elif node.op in remaking.ITERATORS:
             makers = _makers(view, node.name, ran)
@@ -163,7 +163,3 @@ def value_type(node: graphview.Node) -> int:
 def item_size(node: graphview.Node) -> int:
     """Bytes of one item of a variable; strings count as one."""
     return max(1, int(dtypes.as_dtype(value_type(node)).size or 1))
-
-
-def is_mutable_table(node: graphview.Node) -> bool:
-    return node.op in _MUTABLE_TABLES
