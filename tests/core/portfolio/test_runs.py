@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from stepd.core.placement import registry
 from stepd.core.placement.registry import PlanOptions
-from stepd.core.portfolio.ends import CALM, HURRIED, ends_of
+from stepd.core.portfolio.ends import CALM, HURRIED, SPARING, ends_of
 from stepd.core.portfolio.runs import best_sweeps, early_sweeps, first_look, full_sweep
 
 PLAIN = PlanOptions(budget_seconds=10.0)
@@ -60,6 +60,7 @@ def test_a_budget_is_short_or_long_for_a_graph():
     """10 s on a replicated BERT of 57k ops ended 9 % above data parallelism, whose other parameters were not reached."""
     assert ends_of(1.0, 100) is ends_of(10.0, 57_417) is HURRIED
     assert ends_of(10.0, 20_000) is ends_of(60.0, 57_417) is CALM
+    assert ends_of(1.0, 57_417) is SPARING
 
 
 def test_in_a_hurry_leading_algorithms_are_swept_unless_their_first_answers_are_far_from_the_best():

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 HURRY_SECONDS, HURRY_SECONDS_AN_OP = 3.0, 4e-4
 """Budgets into which few rounds of search fit: there more of the algorithms' sweeps do more good, and the algorithms before all."""
+SPARING_SECONDS_AN_OP = 1.5e-4
+"""Budgets into which the algorithms' sweeps hardly fit."""
 ROUND_SECONDS_AN_OP, MOST_OF_IT = 2.5e-5, 0.3
 """What the first round of the search is taken to last, and which share of the budget at most."""
 LOOKING_SECONDS_AN_OP = 1e-5
@@ -16,22 +18,27 @@ LOOKING_SECONDS_AN_OP = 1e-5
 class Ends:
     """Shares of the budget from which on no more is begun of: what the structure of the graph suggests, annealed clusters, the
     first look at algorithms, whole sweeps before the search. hurried: the first look comes before the structure, and after the
-    first few algorithms come the whole sweeps of those that did best."""
+    first few algorithms come the whole sweeps of those that did best. sparing: the graph is so large that
+    each simulation counts: few orders of a candidate are tried, and the bound comes last."""
 
     structure: float
     clusters: float
     first: float
     sweeps: float
     hurried: bool = False
+    sparing: bool = False
 
 
 CALM = Ends(structure=0.2, clusters=0.25, first=0.5, sweeps=0.6)
 HURRIED = Ends(structure=0.6, clusters=0.65, first=0.5, sweeps=0.8, hurried=True)
+SPARING = replace(HURRIED, sparing=True)
 
 
 def ends_of(budget_seconds: float, n_ops: int) -> Ends:
     """Those for a budget and a graph."""
-    return HURRIED if budget_seconds < max(HURRY_SECONDS, HURRY_SECONDS_AN_OP * n_ops) else CALM
+    if budget_seconds >= max(HURRY_SECONDS, HURRY_SECONDS_AN_OP * n_ops):
+        return CALM
+    return SPARING if budget_seconds < SPARING_SECONDS_AN_OP * n_ops else HURRIED
 
 
 def first_round(budget_seconds: float, n_ops: int) -> float:

@@ -92,6 +92,7 @@ class _Search:
         self.prepared = prepare(problem)
         self.bound: Bound = quick_bound(problem)
         self.structure = Structure(problem)
+        self.ideas = self.structure.ideas()  # that were not tried yet
         self.answers = Answers(problem)  # what has its ops split stays there; the pool and the search know whole ops only
         self.ends = ends_of(options.budget_seconds, problem.n_ops)
         self.rounds = 0
@@ -115,8 +116,8 @@ class _Search:
         if not self.compiling.affords(Kernels.CANDIDATES, self.used()):
             return
         order, unordered = self.options.order, self.options.unordered
-        self.pool = pool = Pool(self.problem, self.options.run_all, order, unordered, hurried=ends.hurried)
-        if ends.hurried:
+        self.pool = pool = Pool(self.problem, self.options.run_all, order, unordered, sparing=ends.sparing)
+        if ends.sparing:
             for candidate in self.first:
                 pool.add(pool.in_first_order(candidate))
         else:
@@ -145,9 +146,10 @@ class _Search:
         left = self.left
         yield from self._algorithms(asked(some, first[BATCH:]), until=ends.sweeps)
         left += self.left
-        if ends.hurried and self.compiling.unit == 0.0:
+        if ends.sparing and self.compiling.unit == 0.0:
             self.bound = best_bound(self.problem)
         if self.pool.entries and not self._going_on():
+            yield from self._structure(1.0)
             return
         local = self.local_search(self.structure)
         yield from self._round(local)
@@ -188,7 +190,7 @@ class _Search:
                 best, answer = (not step.feasible, step.step_seconds), (candidate.origin, candidate.placement, priority, step)
         if compilations(run_step) > before:
             self.compiling.unit = self.options.clock() - began
-        elif not cold and not self.ends.hurried:
+        elif not cold and not self.ends.sparing:
             self.bound = best_bound(self.problem)
         if best is not None:
             if answer[-1].feasible:
@@ -199,9 +201,9 @@ class _Search:
 
     def _structure(self, until: float) -> Iterator[Strategy]:
         """What an expert would try."""
-        if self.used() > until or not self._can_look_at_structure():
+        if self.used() > until or not self._can_look_at_structure() or (self.pool.entries and self._optimal()):
             return
-        for ideas in self.structure.ideas():
+        for ideas in self.ideas:
             self.pool.try_all(self.pool.from_groups(*idea) for idea in ideas)
             yield from self._better()
             if self.used() > until:

@@ -50,14 +50,14 @@ class Pool:
     """The points of one search on one problem. `size` of them are kept, no two of one origin or with the same placement.
 
     order, unordered: as in PlanOptions, the order that ops run in whatever a candidate says, and those that run before all others.
-    hurried: what is not nearly the best in the first order that it is tried in is tried in no other.
+    sparing: what is not nearly the best in the first order that it is tried in is tried in no other.
     """
 
     problem: Problem
     run_all: RunAll = map
     order: Index | None = None
     unordered: npt.NDArray[np.bool_] | None = None
-    hurried: bool = False
+    sparing: bool = False
     size: int = 24
     entries: list[Entry] = field(default_factory=list)
     unfit: list[Entry] = field(default_factory=list)  # the shortest steps for which memory does not suffice, one of an origin
@@ -105,7 +105,7 @@ class Pool:
             return
         best = self.cost
         tried = zip(fresh, first, strict=True)
-        more = [item for item in tried if not self.hurried or item[1].point.cost <= CLOSE * best]
+        more = [item for item in tried if not self.sparing or item[1].point.cost <= CLOSE * best]
         for entry in self.run_all(lambda item: self._by_rules(item[0], item[1], best), more):
             self.add(entry)
 
