@@ -156,7 +156,12 @@ def test_with_little_time_algorithms_come_before_what_the_structure_suggests(lab
     """On 12k ops labels and clusters took the last third of a second, and most algorithms never ran."""
     begun, plan, ideas = [], registry.plan, Structure.ideas
     monkeypatch.setattr(registry, "plan", lambda name, *rest: (begun.append(name), plan(name, *rest))[1])
-    monkeypatch.setattr(Structure, "ideas", lambda structure: (begun.append("structure"), ideas(structure))[1])
+
+    def looked_at(structure):
+        begun.append("structure")
+        yield from ideas(structure)
+
+    monkeypatch.setattr(Structure, "ideas", looked_at)
     for seconds, order in ((1.0, ["heft", "structure"]), (10.0, ["structure", "heft"])):
         begun.clear()
         options = PlanOptions(budget_seconds=seconds, max_work=1, parameters={"algorithms": ("heft",)})
