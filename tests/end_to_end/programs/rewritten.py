@@ -135,3 +135,40 @@ def program_masked(record):
     w = w / (tf.reduce_sum(w, -1, keepdims=True) + 1e-8)
     loss = tf.reduce_mean(tf.square(tf.matmul(w, x) - x))
     seen(record, [[loss, tf.train.AdagradOptimizer(0.1).minimize(loss)], w, loss], x, 6)
+
+
+def program_layer_norms(record):
+    """A cell with layer normalization in plain ops, in a loop: one kernel in evaluations, where oneDNN has one."""
+    x, y = tf.placeholder(tf.float32, [3, 5, 4]), tf.placeholder(tf.float32, [3, 6])
+
+    def drawn(name, shape, seed):
+        return tf.get_variable(name, shape, initializer=tf.glorot_uniform_initializer(seed=seed), use_resource=True)
+
+    w, peep = drawn("w", [10, 12], 1), drawn("peep", [6, 1], 2)
+    scale, offset = (
+        tf.get_variable(n, [6], initializer=tf.constant_initializer(v), use_resource=True) for n, v in (("s", 1.1), ("o", 0.1))
+    )
+    steps = tf.TensorArray(tf.float32, 5).unstack(tf.transpose(x, [1, 0, 2]))
+
+    def body(t, c, h):
+        i, j = tf.split(tf.matmul(tf.concat([steps.read(t), h], 1), w), 2, 1)
+        new = 0.9 * (c * tf.sigmoid(i + 1.0) + tf.tanh(j)) + 0.1 * c
+        mean, variance = tf.nn.moments(new, [1], keepdims=True)
+        normal = (new - mean) / tf.sqrt(variance + 1e-5) * scale + offset
+        return t + 1, new, tf.tanh(normal) * tf.sigmoid(i + tf.squeeze(peep, 1) * new)
+
+    _, c, h = tf.while_loop(lambda t, *_: t < 5, body, [0, tf.zeros([3, 6]), tf.zeros([3, 6])])
+    loss = tf.reduce_mean(tf.square(h - y))
+    variables = tf.trainable_variables()
+    gradients = tf.gradients(loss, variables)
+    with tf.control_dependencies([loss, *gradients]):
+        train = tf.train.AdamOptimizer(0.02).apply_gradients(zip(gradients, variables, strict=True))
+    with tf.Session() as sess:
+        sess.run(tf.global_variables_initializer())
+        for k in range(9):
+            feed = {x: np.random.RandomState(k).randn(3, 5, 4), y: np.random.RandomState(k + 20).randn(3, 6)}
+            record.value(f"{k}", sess.run([loss, train], feed)[0])
+            record.value(f"{k} evaluated", sess.run(loss, feed))
+            if k % 3 == 2:
+                record.value(f"{k} states", sess.run([c, h], feed))
+        record.value("variables", sess.run(variables))

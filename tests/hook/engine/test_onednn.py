@@ -38,6 +38,23 @@ def instance(x: Any) -> Any:
     return tf.nn.leaky_relu(tf.nn.batch_normalization(x, mean, variance, tf.constant([0.1, 0.2]), tf.constant([1.1, 1.2]), 1e-3))
 
 
+def plain_norm(x: Any) -> Any:
+    mean, variance = tf.nn.moments(x, [1], keepdims=True)
+    return (x - mean) / tf.sqrt(variance + 1e-5) * leaf("scale", 6) + leaf("offset", 6)
+
+
+def layer_norm(x: Any) -> Any:
+    mean, variance = tf.nn.moments(x, [-1], keepdims=True)
+    return tf.nn.batch_normalization(x, mean, variance, leaf("offset", 6), leaf("scale", 6), 1e-5)
+
+
+def keras_norm(x: Any) -> Any:
+    rows = tf.reshape(x, [1, 4, 6, 1])
+    unit = (tf.fill([4], 1.0), tf.fill([4], 0.0), tf.constant([], tf.float32), tf.constant([], tf.float32))
+    y = tf.raw_ops.FusedBatchNormV3(x=rows, scale=unit[0], offset=unit[1], mean=unit[2], variance=unit[3], data_format="NCHW")
+    return tf.reshape(y[0], [4, 6]) * leaf("scale", 6) + leaf("offset", 6)
+
+
 ROWS, IMAGES = (4, 6), (2, 8, 8, 2)
 
 
@@ -66,6 +83,9 @@ ROWS, IMAGES = (4, 6), (2, 8, 8, 2)
         ),
         (pooled, IMAGES, "MaxPool MaxPoolGrad"),
         (instance, IMAGES, "Mean SquaredDifference Mean AddV2 Rsqrt Mul Mul Mul Sub AddV2 LeakyRelu"),
+        (plain_norm, ROWS, "Mean StopGradient SquaredDifference Mean AddV2 Sqrt Sub RealDiv Mul AddV2"),
+        (layer_norm, ROWS, "Mean StopGradient SquaredDifference Mean AddV2 Rsqrt Mul Mul Mul Sub AddV2"),
+        (keras_norm, ROWS, "Reshape Fill Fill FusedBatchNormV3 Reshape Mul AddV2"),
     ],
 )
 def test_they_move_together(make: Callable[[Any], Any], shape: tuple[int, ...], joined: str) -> None:

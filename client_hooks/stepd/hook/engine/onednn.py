@@ -134,13 +134,78 @@ def _instance_norm(view: GraphView, node: Node) -> Iterator[tuple[str, ...]]:
         yield node.name, square.name, *means, *inner, *(n.name for n in (*scales, *used, *offsets, *ends, *last))
 
 
+def _layer_norm(view: GraphView, node: Node) -> Iterator[tuple[str, ...]]:
+    """(x - mean) / sqrt(variance + epsilon) * scale + offset along one axis, or x * factor + (offset - mean * factor). It
+    becomes one kernel in evaluations; where gradients read its pieces it does not."""
+    total = _source(view, node, 0)
+    variance = None if total is None or total.op not in _SUMS else _first(view, total, {"Mean"})
+    square = None if variance is None else _source(view, variance, 0)
+    if total is None or variance is None or square is None or not _is_along_one(view, variance):
+        return
+    inner = _first(view, square, {"Sub"}) if square.op == "Square" else square if square.op == "SquaredDifference" else None
+    mean = None if inner is None else _first(view, inner, {"Mean"})
+    if inner is None or mean is None or not _is_along_one(view, mean):
+        return
+    ends = [*_to_sums(view, node, 4), *_to_sums(view, mean, 4)]
+    if ends:
+        handed = [s for s, k in inner.inputs if k >= 0 and _made(view, s) is mean]
+        yield node.name, total.name, variance.name, square.name, inner.name, mean.name, *handed, *ends
+
+
+def _keras_norm(view: GraphView, node: Node) -> Iterator[tuple[str, ...]]:
+    """The same as Keras writes it: a batch normalization of rows, with a scale and an offset that are filled in."""
+    rows, *filled = (_source(view, node, k) for k in range(3))
+    if rows is None or rows.op != "Reshape" or any(each is None or each.op != "Fill" for each in filled):
+        return
+    for back in _readers(view, node, {"Reshape"}):
+        if ends := _to_sums(view, back, 2):
+            yield node.name, rows.name, *(each.name for each in filled if each is not None), back.name, *ends
+
+
+def _to_sums(view: GraphView, node: Node, most: int) -> list[str]:
+    """What is made of `node` by products and differences, up to the sums that they end in; nothing of what ends in none."""
+    found: list[str] = []
+    for reader in _readers(view, node, _SCALES | _SUMS) if most else ():
+        behind = [] if reader.op in _SUMS else _to_sums(view, reader, most - 1)
+        if behind or (reader.op in _SUMS and node.op in _SCALES):
+            found += [reader.name, *behind]
+    return found
+
+
+def _first(view: GraphView, node: Node, ops: Collection[str]) -> Node | None:
+    """The maker of `node`'s first input that one of `ops` makes."""
+    makers = (view.nodes[name] for name, _ in _values(view, node))
+    return next((maker for maker in makers if maker.op in ops), None)
+
+
+def _is_along_one(view: GraphView, mean: Node) -> bool:
+    """Is it a mean along one axis, which it keeps?"""
+    axes = _source(view, mean, 1)
+    if axes is None or axes.op != "Const" or not mean.proto.attr["keep_dims"].b:
+        return False
+    shape = axes.proto.attr["value"].tensor.tensor_shape
+    return all(dim.size == 1 for dim in shape.dim)
+
+
+_SUMS = frozenset({"Add", "AddV2"})
+_SCALES = frozenset({"Mul", "RealDiv", "Div", "Sub"})
+
+
+def _norms(view: GraphView, node: Node) -> Iterator[tuple[str, ...]]:
+    yield from _layer_norm(view, node)
+    if node.op == "Rsqrt":
+        yield from _instance_norm(view, node)
+
+
 _ACTIVATIONS: Mapping[str, Callable[[GraphView, Node], Iterator[tuple[str, ...]]]] = {
     "Sigmoid": _swish,
     "Softplus": _mish,
     "Maximum": _leaky_relu,
     "Erf": _gelu,
     "Tanh": _gelu,
-    "Rsqrt": _instance_norm,
+    "FusedBatchNormV3": _keras_norm,
+    "Rsqrt": _norms,
+    "Sqrt": _norms,
 }
 
 
