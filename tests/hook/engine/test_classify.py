@@ -162,6 +162,17 @@ def test_what_a_tuple_waits_for_alone_stays_with_the_product_behind_it() -> None
     assert any(unwanted | {"gradients/truediv_grad/RealDiv"} <= set(group) for group in classify(view).groups)
 
 
+def test_a_bias_that_changes_places_with_a_constant_stays_with_its_layer() -> None:
+    """conv + bias + constant becomes conv + constant + bias where all share a device."""
+    with tf.Graph().as_default() as graph:
+        weights, bias = (tf.get_variable(name, shape) for name, shape in (("w", [3, 2]), ("b", [2])))
+        layer = tf.nn.bias_add(tf.matmul(tf.placeholder(tf.float32, [4, 3]), weights), bias, name="layer")
+        tf.add(layer, tf.constant([0.3, 0.4]), name="shifted")
+        view = GraphView.parse(graph.as_graph_def().SerializeToString(), lambda name: name)
+    group_of = classify(view).group_of
+    assert group_of["shifted"] == group_of["layer"] == group_of["b"] != group_of.get("w")
+
+
 def test_what_a_constant_is_pushed_into_stays_together_with_all_that_it_is_given() -> None:
     with tf.Graph().as_default() as graph:
         x = tf.placeholder(tf.float32, [4, 3])

@@ -206,6 +206,7 @@ _ACTIVATIONS: Mapping[str, Callable[[GraphView, Node], Iterator[tuple[str, ...]]
     "FusedBatchNormV3": _keras_norm,
     "Rsqrt": _norms,
     "Sqrt": _norms,
+    "Pow": _norms,
 }
 
 

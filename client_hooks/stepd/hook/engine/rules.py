@@ -105,8 +105,8 @@ SUMS_OF_TWO = frozenset({"Add", "AddV2"})
 
 # Third: a constant that is combined with such a pair of ops is pushed down into the first of them, and folded there, when all that
 # the first is given lies on the same device as well: (a * b) * 0.3 becomes a * (b * 0.3). RealDiv by a constant is a Mul by then,
-# and so is a third power.
-PUSHED_DOWN = (frozenset({"Add", "AddV2", "Sub"}), frozenset({"Mul", "RealDiv", "Div", "Pow"}))
+# and so is a third power. A layer's bias changes places with a constant that is added to the layer.
+PUSHED_DOWN = (frozenset({"Add", "AddV2", "Sub", "BiasAdd"}), frozenset({"Mul", "RealDiv", "Div", "Pow"}))
 # Rewritten on whatever devices the two lie, who else reads the first or not, so that they need not share one, but no node may go
 # between them: x / sqrt(y) becomes x * rsqrt(y), a transposition a flag of the product, exp(x) - 1 one op, and a scale goes into a
 # convolution's filter. Third: which of the second's inputs.
