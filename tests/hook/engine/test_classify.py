@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from stepd.hook.engine.classify import classify
@@ -160,6 +162,20 @@ def test_what_a_tuple_waits_for_alone_stays_with_the_product_behind_it() -> None
         view = GraphView.parse(graph.as_graph_def().SerializeToString(), lambda name: name)
     unwanted = {f"gradients/masked_grad/{name}" for name in ("Mul_1", "Sum_1", "Reshape_1", "tuple/group_deps")}
     assert any(unwanted | {"gradients/truediv_grad/RealDiv"} <= set(group) for group in classify(view).groups)
+
+
+def test_constants_of_a_loop_are_pushed_down_too(first_generation: None) -> None:
+    """c - (a + b) becomes (c - b) - a; in a loop the constant waits for the round."""
+    with tf.Graph().as_default() as graph:
+
+        def body(k: Any, v: Any) -> tuple[Any, Any]:
+            inner = tf.add(tf.log(v), tf.tanh(v), name="inner")
+            return k + 1, tf.subtract(tf.constant(0.7), inner, name="outer")
+
+        tf.while_loop(lambda k, _: k < 5, body, [0, tf.placeholder(tf.float32, [4])])
+        view = GraphView.parse(graph.as_graph_def().SerializeToString(), lambda name: name)
+    group_of = classify(view).group_of
+    assert {group_of.get(f"while/{name}") for name in ("inner", "Log", "Tanh")} == {group_of["while/outer"]}
 
 
 def test_a_bias_that_changes_places_with_a_constant_stays_with_its_layer() -> None:

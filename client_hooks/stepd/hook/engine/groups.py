@@ -77,7 +77,8 @@ def _handed_on(view: GraphView, name: str) -> Iterator[str]:
 
 def _rewritten_together(view: GraphView) -> Iterator[tuple[str, str]]:
     """Pairs of ops that Grappler rewrites together, or because of each other, where they share a device."""
-    constants = folded.constants(view)
+    # In loops constants wait for the round, and are pushed down all the same.
+    constants = folded.constants(view) | {node.name for node in view.nodes.values() if node.op == "Const"}
     yield from settled.neighbours(view)
     yield from held.holders(view)
     yield from hoisted.chains(view)
