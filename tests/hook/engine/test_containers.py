@@ -33,8 +33,8 @@ def told(session: Any, reads: list[Any]) -> list[str]:
     for read in reads[1:]:
         with pytest.raises(tf.errors.FailedPreconditionError) as raised:
             session.run(read)
-        # A process that has had a server tells what it last logged as well.
-        text = raised.value.message.partition("Node: ")[2]
+        # A process that has had a server tells what it last logged as well, and names the nodes in it.
+        text = raised.value.message.partition("Could not find variable ")[2]
         messages.append(re.sub(r"\n+Recent warning and error logs:.*?(?=\n\nOriginal stack|$)", "", text, flags=re.DOTALL))
     return messages
 

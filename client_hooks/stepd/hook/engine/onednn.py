@@ -13,7 +13,7 @@ import itertools
 import weakref
 from collections.abc import Callable, Collection, Iterator, Mapping
 
-from stepd.hook.engine import unchanged
+from stepd.hook.engine import rules, unchanged
 from stepd.hook.engine.graphview import GraphView, Node
 
 # The gradient's input that must come from the pooling itself: oneDNN's remembers where the maxima were.
@@ -23,6 +23,7 @@ _BIASED = frozenset({"BiasAdd", "BiasAddV1", "Add", "AddV2"})
 # Of what a gelu or a normalization is made.
 _PIECES = frozenset({"Mul", "RealDiv", "Div", "Add", "AddV2", "Sub", "Pow", "Square", "Neg", "Cast", "Identity"})
 _MOST_PIECES = 16
+_SCALES = frozenset({"Mul", "RealDiv", "Div", "Sub"})  # between a normalization's moments and its last sum
 
 
 _held: weakref.WeakKeyDictionary[GraphView, dict[str, bool]] = weakref.WeakKeyDictionary()
@@ -138,7 +139,7 @@ def _layer_norm(view: GraphView, node: Node) -> Iterator[tuple[str, ...]]:
     """(x - mean) / sqrt(variance + epsilon) * scale + offset along one axis, or x * factor + (offset - mean * factor). It
     becomes one kernel in evaluations; where gradients read its pieces it does not."""
     total = _source(view, node, 0)
-    variance = None if total is None or total.op not in _SUMS else _first(view, total, {"Mean"})
+    variance = None if total is None or total.op not in rules.SUMS_OF_TWO else _first(view, total, {"Mean"})
     square = None if variance is None else _source(view, variance, 0)
     if total is None or variance is None or square is None or not _is_along_one(view, variance):
         return
@@ -165,9 +166,9 @@ def _keras_norm(view: GraphView, node: Node) -> Iterator[tuple[str, ...]]:
 def _to_sums(view: GraphView, node: Node, most: int) -> list[str]:
     """What is made of `node` by products and differences, up to the sums that they end in; nothing of what ends in none."""
     found: list[str] = []
-    for reader in _readers(view, node, _SCALES | _SUMS) if most else ():
-        behind = [] if reader.op in _SUMS else _to_sums(view, reader, most - 1)
-        if behind or (reader.op in _SUMS and node.op in _SCALES):
+    for reader in _readers(view, node, _SCALES | rules.SUMS_OF_TWO) if most else ():
+        behind = [] if reader.op in rules.SUMS_OF_TWO else _to_sums(view, reader, most - 1)
+        if behind or (reader.op in rules.SUMS_OF_TWO and node.op in _SCALES):
             found += [reader.name, *behind]
     return found
 
@@ -185,10 +186,6 @@ def _is_along_one(view: GraphView, mean: Node) -> bool:
         return False
     shape = axes.proto.attr["value"].tensor.tensor_shape
     return all(dim.size == 1 for dim in shape.dim)
-
-
-_SUMS = frozenset({"Add", "AddV2"})
-_SCALES = frozenset({"Mul", "RealDiv", "Div", "Sub"})
 
 
 def _norms(view: GraphView, node: Node) -> Iterator[tuple[str, ...]]:

@@ -8,7 +8,7 @@ plain Python, and what cannot be compiled in time is left out (`Compiling`).
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from dataclasses import replace
 from functools import lru_cache, partial
 
@@ -96,8 +96,7 @@ class _Search:
         self.answers = Answers(problem)  # what has its ops split stays there; the pool and the search know whole ops only
         self.ends = ends_of(options.budget_seconds, problem.n_ops)
         self.rounds = 0
-        # Of the budget, what the last round took, or the first one will.
-        self.round_share = first_round(options.budget_seconds, problem.n_ops)
+        self.round_share = first_round(options.budget_seconds, problem.n_ops)  # of the budget; later what the last one took
         self.yielded = float(np.inf)
         self.compiling = Compiling(options.budget_seconds)
         self.most = options.max_work or (ROUNDS_WITHOUT_CLOCK if options.clock is stopped_clock else 1 << 30)
@@ -128,13 +127,7 @@ class _Search:
         plain = replace(self.options, report=None, run_all=map, parameters={})
         first = first_look(names, plain, self.problem.n_ops)
         self.left = self.answers.asked(first)
-        leading: list[Run] = []
-        if ends.hurried:
-            yield from self._algorithms(self.left[:BATCH], until=ends.first)
-            left = self.left
-            leading = early_sweeps(first[:BATCH], plain, self.answers.shortest)
-            yield from self._algorithms(self.answers.asked([*leading, *first[BATCH:]]), until=ends.first)
-            self.left = [*left, *self.left]
+        leading = (yield from self._leading(first, plain)) if ends.hurried else []
         yield from self._structure(ends.structure)
         yield from self._clusters(ends.clusters)
         some = parts(self.problem, self.answers.failed)
@@ -159,6 +152,15 @@ class _Search:
         yield from self._algorithms([*left, *sweep], until=0.6, local=local)
         while self._going_on():
             yield from self._round(local)
+
+    def _leading(self, first: list[Run], plain: PlanOptions) -> Generator[Strategy, None, list[Run]]:
+        """The first look in a hurry, in which the sweeps of the first algorithms, which it returns, come before the others."""
+        yield from self._algorithms(self.left[:BATCH], until=self.ends.first)
+        left = self.left
+        leading = early_sweeps(first[:BATCH], plain, self.answers.shortest)
+        yield from self._algorithms(self.answers.asked([*leading, *first[BATCH:]]), until=self.ends.first)
+        self.left = [*left, *self.left]
+        return leading
 
     def _at_once(self, starts: Sequence[Strategy]) -> Iterator[Strategy]:
         """The best of the single devices, in the order of readiness, and of `starts`: the least that there is to compile."""
@@ -215,8 +217,7 @@ class _Search:
 
     def _clusters(self, until: float) -> Iterator[Strategy]:
         """A few large clusters, annealed."""
-        affordable = self._can_look_at_structure() and self.compiling.affords(Kernels.SEARCH, self.used())
-        if self.used() > until or not affordable:
+        if self.used() > until or not (self._can_look_at_structure() and self.compiling.affords(Kernels.SEARCH, self.used())):
             return
         chains = list(coarse_start.starts(self.pool, [*self.structure.roles, *self.structure.labels], self.options.budget_seconds))
         for k in range(0, len(chains), BATCH):
@@ -284,8 +285,7 @@ class _Search:
         if self.pool.cost < self.yielded:
             best = self._strategy(self.pool.best)
             # Another order of ops that start at one instant may have been better: the search goes on from there.
-            again = Candidate(best.planner["origin"], best.placement, best.priority)
-            self.pool.add(self.pool.in_first_order(again))
+            self.pool.add(self.pool.in_first_order(Candidate(best.planner["origin"], best.placement, best.priority)))
             self.yielded = self.pool.cost
             yield best
 
