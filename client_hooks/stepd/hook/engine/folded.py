@@ -13,9 +13,19 @@ _found: weakref.WeakKeyDictionary[GraphView, frozenset[str]] = weakref.WeakKeyDi
 def constants(view: GraphView) -> frozenset[str]:
     """The ops that can be computed before the graph runs, looked for once. Shapes may be known then, so they count."""
     kept = _found.get(view)
-    if kept is not None:
-        return kept
-    found = {name for name, node in view.nodes.items() if node.op in rules.OF_SHAPES or (node.op == "Const" and not node.inputs)}
+    if kept is None:
+        kept = _found[view] = _made_of(view, {name for name, node in view.nodes.items() if node.op in rules.OF_SHAPES})
+    return kept
+
+
+def certain(view: GraphView) -> frozenset[str]:
+    """Those of them that are made of constants alone, whatever is known of shapes."""
+    return _made_of(view, set())
+
+
+def _made_of(view: GraphView, known: set[str]) -> frozenset[str]:
+    """Plain constants, `known`, and what is computed of nothing else."""
+    found = known | {name for name, node in view.nodes.items() if node.op == "Const" and not node.inputs}
     stack = list(found)
     while stack:
         for name in view.consumers[stack.pop()]:
@@ -23,7 +33,7 @@ def constants(view: GraphView) -> frozenset[str]:
             if name not in found and _folds(node) and all(source in found for source, k in node.inputs if k >= 0):
                 found.add(name)
                 stack.append(name)
-    return _found.setdefault(view, frozenset(found))
+    return frozenset(found)
 
 
 def _folds(node: Node) -> bool:

@@ -6,7 +6,7 @@ It must not know what may move otherwise, nor strategies.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 
 from stepd.hook.engine import (
     aliases,
@@ -77,8 +77,7 @@ def _handed_on(view: GraphView, name: str) -> Iterator[str]:
 
 def _rewritten_together(view: GraphView) -> Iterator[tuple[str, str]]:
     """Pairs of ops that Grappler rewrites together, or because of each other, where they share a device."""
-    # In loops constants wait for the round, and are pushed down all the same.
-    constants = folded.constants(view) | {node.name for node in view.nodes.values() if node.op == "Const"}
+    constants = _constants(view)
     yield from settled.neighbours(view)
     yield from held.holders(view)
     yield from hoisted.chains(view)
@@ -87,6 +86,8 @@ def _rewritten_together(view: GraphView) -> Iterator[tuple[str, str]]:
     for node in view.nodes.values():
         for term in (*sorted(sums.first_terms(view, node)), *pushed.beside(view, node, constants)):
             yield term, node.name
+        if node.op in rules.ARITHMETIC:
+            yield from ((name, node.name) for name in _behind_tuples(view, node))
         for source, k in node.inputs:
             for producer, between in unchanged.behind_names(view, source) if k >= 0 else ():
                 if _fused(view, producer, between, node):
@@ -105,8 +106,34 @@ def _fused(view: GraphView, producer: Node, between: tuple[str, ...], consumer: 
         if producer.op in first and consumer.op in second:
             if _small_first(view, producer, consumer) and consumer.name not in for_updates.only(view):
                 return True  # who else reads the inner one may be left out of a step
-            return all(_readers(view, node) == 1 for node in (producer, *(view.nodes[name] for name in between)))
+            nobodys = frozenset(unwanted.behind(view, producer.name)) if producer.op in rules.ARITHMETIC else frozenset()
+            return all(_readers(view, view.nodes[name], nobodys) == 1 for name in (producer.name, *between))
     return False
+
+
+def _constants(view: GraphView) -> frozenset[str]:
+    """What Grappler knows to be constant. In loops constants wait for the round, or come from outside, and are pushed down too."""
+    found = folded.constants(view) | {node.name for node in view.nodes.values() if node.op == "Const"}
+    for node in view.nodes.values():  # what a loop is given stands before it
+        if node.op == "Enter" and node.proto.attr["is_constant"].b and node.inputs[0][0] in found:
+            found |= {node.name}
+    return frozenset(found)
+
+
+def _behind_tuples(view: GraphView, node: Node) -> Iterator[str]:
+    """Of gradients: the products and sums that `node` is given through tuples of which nobody wants another end, where it alone
+    reads them, and what must lie beside for the two to meet: a constant's gradient is one that nobody wants."""
+    for source, k in node.inputs:
+        chain, aside = unwanted.behind_tuples(view, source) if k >= 0 else ([source], [])
+        *between, producer = chain
+        if between and _is_alike(view.nodes[producer], node):
+            besides = frozenset(aside).union(*(unwanted.behind(view, name) for name in chain)).difference(chain)
+            if all(_readers(view, view.nodes[name], besides) == 1 for name in chain):
+                yield from (*chain, *sorted(besides))
+
+
+def _is_alike(producer: Node, consumer: Node) -> bool:
+    return any(producer.op in first and consumer.op in second for first, second in rules.FUSED_IF_SOLE_READER)
 
 
 def _small_first(view: GraphView, producer: Node, consumer: Node) -> bool:
@@ -133,14 +160,14 @@ def _is_small(node: Node) -> bool:
     return reduced or node.op in ("ReadVariableOp", "Const") or node.op in rules.VARIABLES
 
 
-def _readers(view: GraphView, producer: Node) -> int:
-    """How many read its value. Who only asks for the shape of a sum or product may be gone by the time at which Grappler counts:
-    gradients do, to undo broadcasting. So is what a loop keeps of it for its gradients, in steps that evaluate.
+def _readers(view: GraphView, producer: Node, besides: Collection[str] = ()) -> int:
+    """How many read its value, `besides` left out. Who only asks for the shape of a sum or product may be gone by the time at which
+    Grappler counts: gradients do, to undo broadcasting. So is what a loop keeps of it for its gradients, in steps that evaluate.
     """
     may_be_gone = (rules.OF_SHAPES if producer.op in rules.ARITHMETIC else frozenset()) | rules.KEEPS_FOR_GRADIENTS
     made_one = twins.of(view)
     users = (user for name in made_one.alike(producer.name) for user in view.consumers[name])
-    return made_one.count(user for user in users if view.nodes[user].op not in may_be_gone)
+    return made_one.count(user for user in users if user not in besides and view.nodes[user].op not in may_be_gone)
 
 
 def _with_constants(view: GraphView, producer: Node, consumer: Node) -> Iterator[str]:

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from stepd.hook.engine import graphview, rules
+from stepd.hook.engine import folded, graphview, rules
 from stepd.hook.engine.graphview import GraphView, Node
 
 _found: weakref.WeakKeyDictionary[GraphView, Twins] = weakref.WeakKeyDictionary()
@@ -49,7 +49,9 @@ def of(view: GraphView) -> Twins:
         sure = _alike(view, _equal_constants(view, waiting=False), strict=True)
         constants = _equal_constants(view, waiting=True)
         alike = _alike(view, constants, strict=False)
-        sets = _sets({name: first for name, first in alike.items() if view.nodes[name].op != "Identity"})
+        # What is made of constants is a constant before anything is joined, and of these every device has its own.
+        folds = folded.certain(view)
+        sets = _sets({name: first for name, first in alike.items() if view.nodes[name].op != "Identity" and name not in folds})
         for names in sets.values():
             names += _apart(view, names, constants)
         members = frozenset(name for names in sets.values() for name in names)

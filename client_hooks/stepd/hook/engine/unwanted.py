@@ -13,6 +13,7 @@ from stepd.hook.engine.for_updates import is_tuples
 from stepd.hook.engine.graphview import GraphView
 from stepd.hook.engine.races import is_write
 
+_HANDS_ON = rules.UNDOES_BROADCASTING & {"Sum", "Reshape", "Identity"}
 _MOST = 16  # ops that are looked through: an exponent's gradient has nine
 
 
@@ -46,6 +47,23 @@ def before(view: GraphView, barrier: str) -> list[str]:
         given = dict.fromkeys(source for source, _ in view.nodes[op].inputs)
         found += [name for name in given if name not in found and _is_for(view, name, found)]
     return found if len(found) > 1 else []
+
+
+def behind_tuples(view: GraphView, name: str) -> tuple[list[str], list[str]]:
+    """The value `name` and whose it is, from op to op through tuples of which nobody wants another end and through what undoes
+    broadcasting; and what must lie beside these for Grappler to take them out."""
+    chain, aside = [name], list[str]()
+    while view.nodes[chain[-1]].op in _HANDS_ON:
+        first, *others = view.nodes[chain[-1]].inputs
+        barriers = [other for other, k in others if k < 0]
+        alone = [before(view, barrier) for barrier in barriers]
+        waited = {source for barrier in barriers for source, _ in view.nodes[barrier].inputs}
+        if first[1] < 0 or not waited.issubset({first[0], *(one for found in alone for one in found)}):
+            break
+        aside += [*barriers, *(one for found in alone for one in found)]
+        aside += [other for other, k in others if k >= 0 and view.nodes[other].op != "Const"]
+        chain.append(first[0])
+    return chain, aside
 
 
 def _is_for(view: GraphView, name: str, ops: list[str]) -> bool:

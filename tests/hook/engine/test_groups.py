@@ -1,0 +1,71 @@
+"""Which ops of gradients and loops share a device, because Grappler puts products in another order there; and which need not."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from stepd.hook.engine.classify import classify
+from stepd.hook.engine.graphview import GraphView
+
+tf = pytest.importorskip("tensorflow.compat.v1")
+
+
+def group_of(graph: Any) -> dict[str, str]:
+    view = GraphView.parse(graph.as_graph_def().SerializeToString(), lambda name: name)
+    groups = classify(view).group_of
+    return {name: groups.get(name, f"{name} alone") for name in view.nodes}
+
+
+@pytest.mark.parametrize("rows", [4, None])
+def test_products_of_gradients_meet_behind_a_tuple_whose_other_end_nobody_wants(rows: int | None) -> None:
+    """0.9 * softplus(x): (0.9 * g) * sigmoid(x) becomes (0.9 * sigmoid(x)) * g, once the gradient of 0.9 is out of the way; what
+    makes g is read for that one, too."""
+    with tf.Graph().as_default() as graph:
+        x = tf.placeholder(tf.float32, [rows, 3])
+        scaled = tf.multiply(0.9, tf.nn.softplus(x, name="soft"), name="scaled")
+        loss = tf.reduce_mean(tf.log(0.1 + scaled) + tf.square(scaled))
+        tf.gradients(loss, x, gate_gradients=True)
+    together = group_of(graph)
+    product = "gradients/soft_grad/mul"
+    assert graph.get_operation_by_name(product).inputs[0].op.name == "gradients/scaled_grad/tuple/control_dependency_1"
+    beside = ("Mul_1", "Mul", "tuple/group_deps", "tuple/control_dependency_1")
+    assert {together[f"gradients/scaled_grad/{name}"] for name in beside} == {together[product]}
+    sums = [op.name for op in graph.get_operations() if op.type == "AddN"]
+    assert sums and {together[name] for name in sums} == {together[product]}
+
+
+def test_products_of_gradients_stay_apart_where_both_ends_of_a_tuple_are_wanted() -> None:
+    with tf.Graph().as_default() as graph:
+        x, y = (tf.placeholder(tf.float32, [4, 3], name=name) for name in "xy")
+        scaled = tf.multiply(tf.nn.softplus(y), tf.nn.softplus(x, name="soft"), name="scaled")
+        tf.gradients(scaled, [x, y], tf.placeholder(tf.float32, [4, 3]), gate_gradients=True)
+    together = group_of(graph)
+    assert together["gradients/soft_grad/mul"] != together["gradients/scaled_grad/Mul_1"]
+
+
+def test_constants_that_a_loop_is_given_are_pushed_down_in_it(first_generation: None) -> None:
+    with tf.Graph().as_default() as graph:
+        start = -tf.log(tf.constant([2.0, 3.0, 4.0, 5.0]), name="start")
+
+        def body(k: Any, v: Any) -> tuple[Any, Any]:
+            return k + 1, tf.subtract(start, tf.add(tf.log(v), tf.tanh(v), name="inner"), name="outer")
+
+        tf.while_loop(lambda k, _: k < 5, body, [0, tf.placeholder(tf.float32, [4])])
+    together = group_of(graph)
+    assert {together[f"while/{name}"] for name in ("inner", "Log", "Tanh", "outer/Enter")} == {together["while/outer"]}
+
+
+def test_what_layers_compute_of_equal_constants_ties_them_not_together() -> None:
+    """A gelu's gradient asks for 3 - 1, in every layer."""
+    with tf.Graph().as_default() as graph:
+        x = hidden = tf.placeholder(tf.float32, [4, 3])
+        for k in range(2):
+            inner = tf.tanh(0.8 * (hidden + 0.04 * tf.pow(hidden, 3.0, name=f"cube{k}")), name=f"layer{k}")
+            hidden = tf.cumsum(0.5 * hidden * (1.0 + inner))
+        tf.gradients(hidden, x, gate_gradients=True)
+    together = group_of(graph)
+    assert graph.get_operation_by_name("gradients/cube0_grad/sub").type == "Sub"
+    assert together["layer0"] != together["layer1"] and together["cube0"] != together["cube1"]
+    assert together["gradients/cube0_grad/sub"] == together["gradients/cube0_grad/Pow"] != together["gradients/cube1_grad/sub"]
