@@ -172,3 +172,36 @@ def program_layer_norms(record):
             if k % 3 == 2:
                 record.value(f"{k} states", sess.run([c, h], feed))
         record.value("variables", sess.run(variables))
+
+
+def program_through_constants(record):
+    """Gradients that pass a constant's, which nobody wants, on their way from product to product: a mixture of normal distributions
+    behind gelus, and a loop of the first generation that is given a constant."""
+    x, y = tf.placeholder(tf.float32, [8, 6]), tf.placeholder(tf.float32, [8, 4])
+    hidden = x
+    for k in range(2):
+        up = tf.matmul(hidden, weights(f"up{k}", 6, 10))
+        up = 0.5 * up * (1.0 + tf.tanh(0.8 * (up + 0.044715 * tf.pow(up, 3.0))))
+        hidden += tf.matmul(up, weights(f"down{k}", 10, 6))
+    mean, raw = tf.split(tf.matmul(hidden, weights("out", 6, 8)), 2, 1)
+    spread = 0.1 + 0.9 * tf.nn.softplus(raw)
+    logits = -0.5 * tf.square((y - mean) / spread) - tf.log(spread)
+    was_v2 = tf.control_flow_v2_enabled()
+    tf.disable_control_flow_v2()
+    share = -tf.log(tf.constant([2.0, 3.0, 4.0, 5.0]))
+
+    def body(k, value):
+        return k + 1, 0.1 * (share - tf.reduce_logsumexp((value - logits) / 0.5, 1, keepdims=True))
+
+    _, dual = tf.while_loop(lambda k, _: k < 4, body, [0, tf.zeros_like(logits)])
+    if was_v2:
+        tf.enable_control_flow_v2()
+    loss = tf.reduce_mean(tf.square(dual)) - tf.reduce_mean(logits)
+    train = tf.train.AdamOptimizer(0.02).minimize(loss)
+    with tf.Session() as sess:
+        sess.run(tf.global_variables_initializer())
+        for k in range(9):
+            feed = {x: np.random.RandomState(k).randn(8, 6), y: np.random.RandomState(k + 20).randn(8, 4)}
+            record.value(f"{k}", sess.run([loss, train], feed)[0])
+            record.value(f"{k} evaluated", sess.run([mean, spread, dual], feed))
+        record.value("variables", sess.run(tf.trainable_variables()))

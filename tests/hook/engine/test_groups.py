@@ -18,15 +18,16 @@ def group_of(graph: Any) -> dict[str, str]:
     return {name: groups.get(name, f"{name} alone") for name in view.nodes}
 
 
-@pytest.mark.parametrize("rows", [4, None])
-def test_products_of_gradients_meet_behind_a_tuple_whose_other_end_nobody_wants(rows: int | None) -> None:
+@pytest.mark.parametrize(("rows", "waiting"), [(4, False), (None, False), (None, True)])
+def test_products_of_gradients_meet_behind_a_tuple_whose_other_end_nobody_wants(rows: int | None, waiting: bool) -> None:
     """0.9 * softplus(x): (0.9 * g) * sigmoid(x) becomes (0.9 * sigmoid(x)) * g, once the gradient of 0.9 is out of the way; what
     makes g is read for that one, too."""
     with tf.Graph().as_default() as graph:
         x = tf.placeholder(tf.float32, [rows, 3])
         scaled = tf.multiply(0.9, tf.nn.softplus(x, name="soft"), name="scaled")
         loss = tf.reduce_mean(tf.log(0.1 + scaled) + tf.square(scaled))
-        tf.gradients(loss, x, gate_gradients=True)
+        with tf.control_dependencies([loss] if waiting else []):  # so does every barrier then
+            tf.gradients(loss, x, gate_gradients=True)
     together = group_of(graph)
     product = "gradients/soft_grad/mul"
     assert graph.get_operation_by_name(product).inputs[0].op.name == "gradients/scaled_grad/tuple/control_dependency_1"

@@ -6,7 +6,13 @@ It must not know what is made of that.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import functools
+import graphlib
+import operator
+import weakref
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from typing import NamedTuple
 
 from stepd.hook.engine import rules
 from stepd.hook.engine.for_updates import is_tuples
@@ -15,6 +21,16 @@ from stepd.hook.engine.races import is_write
 
 _HANDS_ON = rules.UNDOES_BROADCASTING & {"Sum", "Reshape", "Identity"}
 _MOST = 16  # ops that are looked through: an exponent's gradient has nine
+
+
+class Waits(NamedTuple):
+    """What several barriers wait for -> its bit; and op -> the bits of what comes before it."""
+
+    bits: dict[str, int]
+    before: dict[str, int]
+
+
+_found: weakref.WeakKeyDictionary[GraphView, Waits] = weakref.WeakKeyDictionary()
 
 
 def behind(view: GraphView, name: str) -> Iterator[str]:
@@ -58,12 +74,44 @@ def behind_tuples(view: GraphView, name: str) -> tuple[list[str], list[str]]:
         barriers = [other for other, k in others if k < 0]
         alone = [before(view, barrier) for barrier in barriers]
         waited = {source for barrier in barriers for source, _ in view.nodes[barrier].inputs}
-        if first[1] < 0 or not waited.issubset({first[0], *(one for found in alone for one in found)}):
+        wanted = waited.difference([first[0], *(one for found in alone for one in found)])
+        if first[1] < 0 or not all(_comes_before(view, one, first[0]) for one in wanted):
             break
-        aside += [*barriers, *(one for found in alone for one in found)]
+        unread = [one for found in alone for one in found]
+        aside += [*barriers, *unread]
+        # One that is given something from another device stays for as long.
+        given = (source for one in unread for source, k in view.nodes[one].inputs if k >= 0)
+        aside += [source for source in given if view.nodes[source].op != "Const" and source not in chain]
         aside += [other for other, k in others if k >= 0 and view.nodes[other].op != "Const"]
         chain.append(first[0])
     return chain, aside
+
+
+def _comes_before(view: GraphView, one: str, other: str) -> bool:
+    """Whether `other` waits for `one` anyway, which several barriers wait for: gradients in a scope that waits for the loss, or for
+    a normalization's updates, do."""
+    found = _found.get(view)
+    if found is None:
+        waits = Counter(source for node in view.nodes.values() if node.op == "NoOp" for source, _ in node.inputs)
+        bits = {name: 1 << rank for rank, name in enumerate(name for name, times in waits.items() if times > 1)}
+        found = _found[view] = Waits(bits, _before(view, bits))
+    return bool(found.bits.get(one, 0) & found.before[other])
+
+
+def _before(view: GraphView, bits: Mapping[str, int]) -> dict[str, int]:
+    """Op -> the bits of what comes before it; of a loop, in its first round. None, where a program made a cycle of its own."""
+    before: dict[str, int] = {}
+    given = {
+        name: [] if node.op in ("NextIteration", "RefNextIteration") else [source for source, _ in node.inputs]
+        for name, node in view.nodes.items()
+    }
+    try:
+        order = [*graphlib.TopologicalSorter(given).static_order()]
+    except graphlib.CycleError:
+        return dict.fromkeys(view.nodes, 0)
+    for name in order:
+        before[name] = functools.reduce(operator.or_, (before[source] | bits.get(source, 0) for source in given[name]), 0)
+    return before
 
 
 def _is_for(view: GraphView, name: str, ops: list[str]) -> bool:
