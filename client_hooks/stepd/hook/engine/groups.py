@@ -96,7 +96,8 @@ def _rewritten_together(view: GraphView) -> Iterator[tuple[str, str]]:
                     if producer.op in rules.ARITHMETIC and node.op in rules.ARITHMETIC:
                         yield from ((other, node.name) for other in unwanted.undoing(view, producer.name))
                         for one in (producer.name, node.name):
-                            yield from ((other, one) for other in unwanted.behind(view, one))
+                            nobodys = list(unwanted.behind(view, one))
+                            yield from ((other, one) for other in (*nobodys, *unwanted.given(view, nobodys)))
 
 
 def _fused(view: GraphView, producer: Node, between: tuple[str, ...], consumer: Node) -> bool:
@@ -129,7 +130,7 @@ def _behind_tuples(view: GraphView, node: Node) -> Iterator[str]:
         if between and _is_alike(view.nodes[producer], node):
             besides = frozenset(aside).union(*(unwanted.behind(view, name) for name in chain)).difference(chain)
             if all(_readers(view, view.nodes[name], besides) == 1 for name in chain):
-                yield from (*chain, *sorted(besides))
+                yield from (*chain, *sorted(besides), *unwanted.given(view, besides))
 
 
 def _is_alike(producer: Node, consumer: Node) -> bool:

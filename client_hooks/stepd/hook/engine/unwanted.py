@@ -11,7 +11,7 @@ import graphlib
 import operator
 import weakref
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
 
 from stepd.hook.engine import rules
@@ -43,6 +43,12 @@ def behind(view: GraphView, name: str) -> Iterator[str]:
                 break
         else:
             yield from found
+
+
+def given(view: GraphView, names: Iterable[str]) -> Iterator[str]:
+    """The values that these ops take: where one comes from another device the op stays in the graph for longer."""
+    for name in names:
+        yield from (source for source, k in view.nodes[name].inputs if k >= 0 and view.nodes[source].op != "Const")
 
 
 def undoing(view: GraphView, name: str) -> Iterator[str]:
@@ -78,10 +84,7 @@ def behind_tuples(view: GraphView, name: str) -> tuple[list[str], list[str]]:
         if first[1] < 0 or not all(_comes_before(view, one, first[0]) for one in wanted):
             break
         unread = [one for found in alone for one in found]
-        aside += [*barriers, *unread]
-        # One that is given something from another device stays for as long.
-        given = (source for one in unread for source, k in view.nodes[one].inputs if k >= 0)
-        aside += [source for source in given if view.nodes[source].op != "Const" and source not in chain]
+        aside += [*barriers, *unread, *(source for source in given(view, unread) if source not in chain)]
         aside += [other for other, k in others if k >= 0 and view.nodes[other].op != "Const"]
         chain.append(first[0])
     return chain, aside
