@@ -83,8 +83,7 @@ def behind_tuples(view: GraphView, name: str) -> tuple[list[str], list[str]]:
         wanted = waited.difference([first[0], *(one for found in alone for one in found)])
         if first[1] < 0 or not all(_comes_before(view, one, first[0]) for one in wanted):
             break
-        unread = [one for found in alone for one in found]
-        aside += [*barriers, *unread, *(source for source in given(view, unread) if source not in chain)]
+        aside += [*barriers, *(one for found in alone for one in found)]
         aside += [other for other, k in others if k >= 0 and view.nodes[other].op != "Const"]
         chain.append(first[0])
     return chain, aside
