@@ -97,7 +97,7 @@ def _rewritten_together(view: GraphView) -> Iterator[tuple[str, str]]:
                         yield from ((other, node.name) for other in unwanted.undoing(view, producer.name))
                         for one in (producer.name, node.name):
                             nobodys = list(unwanted.behind(view, one))
-                            yield from ((other, one) for other in (*nobodys, *unwanted.given(view, nobodys)))
+                            yield from ((other, one) for other in (*nobodys, *unwanted.taken(view, nobodys)))
 
 
 def _fused(view: GraphView, producer: Node, between: tuple[str, ...], consumer: Node) -> bool:
@@ -114,10 +114,10 @@ def _fused(view: GraphView, producer: Node, between: tuple[str, ...], consumer: 
 
 def _constants(view: GraphView) -> frozenset[str]:
     """What Grappler knows to be constant. In loops constants wait for the round, or come from outside, and are pushed down too."""
-    found = folded.constants(view) | {node.name for node in view.nodes.values() if node.op == "Const"}
+    found = {*folded.constants(view), *(node.name for node in view.nodes.values() if node.op == "Const")}
     for node in view.nodes.values():  # what a loop is given stands before it
         if node.op == "Enter" and node.proto.attr["is_constant"].b and node.inputs[0][0] in found:
-            found |= {node.name}
+            found.add(node.name)
     return frozenset(found)
 
 
@@ -130,7 +130,7 @@ def _behind_tuples(view: GraphView, node: Node) -> Iterator[str]:
         if between and _is_alike(view.nodes[producer], node):
             besides = frozenset(aside).union(*(unwanted.behind(view, name) for name in chain)).difference(chain)
             if all(_readers(view, view.nodes[name], besides) == 1 for name in chain):
-                yield from (*chain, *sorted(besides), *unwanted.given(view, besides))
+                yield from (*chain, *sorted(besides), *unwanted.taken(view, besides))
 
 
 def _is_alike(producer: Node, consumer: Node) -> bool:

@@ -45,7 +45,7 @@ def behind(view: GraphView, name: str) -> Iterator[str]:
             yield from found
 
 
-def given(view: GraphView, names: Iterable[str]) -> Iterator[str]:
+def taken(view: GraphView, names: Iterable[str]) -> Iterator[str]:
     """The values that these ops take: where one comes from another device the op stays in the graph for longer."""
     for name in names:
         yield from (source for source, k in view.nodes[name].inputs if k >= 0 and view.nodes[source].op != "Const")
@@ -103,16 +103,16 @@ def _comes_before(view: GraphView, one: str, other: str) -> bool:
 def _before(view: GraphView, bits: Mapping[str, int]) -> dict[str, int]:
     """Op -> the bits of what comes before it; of a loop, in its first round. None, where a program made a cycle of its own."""
     before: dict[str, int] = {}
-    given = {
+    awaited = {
         name: [] if node.op in ("NextIteration", "RefNextIteration") else [source for source, _ in node.inputs]
         for name, node in view.nodes.items()
     }
     try:
-        order = [*graphlib.TopologicalSorter(given).static_order()]
+        order = [*graphlib.TopologicalSorter(awaited).static_order()]
     except graphlib.CycleError:
         return dict.fromkeys(view.nodes, 0)
     for name in order:
-        before[name] = functools.reduce(operator.or_, (before[source] | bits.get(source, 0) for source in given[name]), 0)
+        before[name] = functools.reduce(operator.or_, (before[source] | bits.get(source, 0) for source in awaited[name]), 0)
     return before
 
 
