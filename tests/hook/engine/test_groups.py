@@ -70,3 +70,16 @@ def test_what_layers_compute_of_equal_constants_ties_them_not_together() -> None
     assert graph.get_operation_by_name("gradients/cube0_grad/sub").type == "Sub"
     assert together["layer0"] != together["layer1"] and together["cube0"] != together["cube1"]
     assert together["gradients/cube0_grad/sub"] == together["gradients/cube0_grad/Pow"] != together["gradients/cube1_grad/sub"]
+
+
+def test_constants_that_wait_are_folded_and_stay_with_what_their_tuple_waits_for() -> None:
+    """In a scope that waits for the loss every constant of the gradients does: (0.5 / 12) * (2 * x) is one product for all that."""
+    with tf.Graph().as_default() as graph:
+        x = tf.placeholder(tf.float32, [4, 3])
+        loss = tf.reduce_mean(tf.multiply(0.5, tf.square(tf.tanh(x), name="squared"), name="scaled"))
+        with tf.control_dependencies([loss]):
+            tf.gradients(loss, x, gate_gradients=True)
+    together = group_of(graph)
+    assert (
+        together["gradients/squared_grad/Mul"] == together["gradients/squared_grad/Mul_1"] == together["gradients/scaled_grad/Sum"]
+    )

@@ -25,7 +25,7 @@ def certain(view: GraphView) -> frozenset[str]:
 
 def _made_of(view: GraphView, known: set[str]) -> frozenset[str]:
     """Plain constants, `known`, and what is computed of nothing else."""
-    found = known | {name for name, node in view.nodes.items() if node.op == "Const" and not node.inputs}
+    found = known | {name for name, node in view.nodes.items() if node.op == "Const"}
     stack = list(found)
     while stack:
         for name in view.consumers[stack.pop()]:

@@ -80,7 +80,8 @@ def _behind(view: GraphView, name: str) -> tuple[Node, tuple[str, ...]]:
 
 def _with_readers(view: GraphView, names: list[str]) -> Iterator[str]:
     """What computes the constants `names`, since Grappler folds constants of one device only; of plain ones, which lie where all
-    their readers do, whoever else reads them. Plain ones further up are left out: all of an optimizer's updates may read them.
+    their readers do, whoever else reads them. Plain ones further up are left out: all of an optimizer's updates may read them. With
+    what a tuple's barrier waits for that nobody wants: what is folded behind it waits for it, too.
     """
     yield from (reader for name in names if view.nodes[name].op == "Const" for reader in view.consumers[name])
     stack, seen = [name for name in names if view.nodes[name].op != "Const"], set(names)
@@ -88,6 +89,8 @@ def _with_readers(view: GraphView, names: list[str]) -> Iterator[str]:
         name = stack.pop()
         yield name
         node = view.nodes[name]
+        for barrier in (source for source, k in node.inputs if k < 0 and view.nodes[source].op == "NoOp"):
+            yield from unwanted.before(view, barrier)
         if node.op not in rules.OF_SHAPES:
             given = {source for source, k in node.inputs if k >= 0 and view.nodes[source].op != "Const"} - seen
             seen |= given
