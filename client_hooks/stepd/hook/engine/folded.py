@@ -24,7 +24,7 @@ def certain(view: GraphView) -> frozenset[str]:
 
 
 def _made_of(view: GraphView, known: set[str]) -> frozenset[str]:
-    """Plain constants, `known`, and what is computed of nothing else."""
+    """Constants, also those that wait for something, `known`, and what is computed of nothing else."""
     found = known | {name for name, node in view.nodes.items() if node.op == "Const"}
     stack = list(found)
     while stack:

@@ -114,7 +114,7 @@ def _fused(view: GraphView, producer: Node, between: tuple[str, ...], consumer: 
 
 def _constants(view: GraphView) -> frozenset[str]:
     """What Grappler knows to be constant. In loops constants wait for the round, or come from outside, and are pushed down too."""
-    found = {*folded.constants(view), *(node.name for node in view.nodes.values() if node.op == "Const")}
+    found = {*folded.constants(view)}
     for node in view.nodes.values():  # what a loop is given stands before it
         if node.op == "Enter" and node.proto.attr["is_constant"].b and node.inputs[0][0] in found:
             found.add(node.name)
