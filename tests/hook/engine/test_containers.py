@@ -34,7 +34,7 @@ def told(session: Any, reads: list[Any]) -> list[str]:
         with pytest.raises(tf.errors.FailedPreconditionError) as raised:
             session.run(read)
         # A process that has had a server tells what it last logged as well, and names the nodes in it.
-        text = raised.value.message.partition("Could not find variable ")[2]
+        text = raised.value.message[raised.value.message.index("Could not find variable ") :]
         messages.append(re.sub(r"\n+Recent warning and error logs:.*?(?=\n\nOriginal stack|$)", "", text, flags=re.DOTALL))
     return messages
 

@@ -103,13 +103,12 @@ def _rewritten_together(view: GraphView) -> Iterator[tuple[str, str]]:
 def _fused(view: GraphView, producer: Node, between: tuple[str, ...], consumer: Node) -> bool:
     if any(producer.op in first and consumer.op in second for first, second in rules.FUSED):
         return True
-    for first, second in rules.FUSED_IF_SOLE_READER:
-        if producer.op in first and consumer.op in second:
-            if _small_first(view, producer, consumer) and consumer.name not in for_updates.only(view):
-                return True  # who else reads the inner one may be left out of a step
-            nobodys = frozenset(unwanted.behind(view, producer.name)) if producer.op in rules.ARITHMETIC else frozenset()
-            return all(_readers(view, view.nodes[name], nobodys) == 1 for name in (producer.name, *between))
-    return False
+    if not _is_alike(producer, consumer):
+        return False
+    if _small_first(view, producer, consumer) and consumer.name not in for_updates.only(view):
+        return True  # who else reads the inner one may be left out of a step
+    nobodys = frozenset(unwanted.behind(view, producer.name)) if producer.op in rules.ARITHMETIC else frozenset()
+    return all(_readers(view, view.nodes[name], nobodys) == 1 for name in (producer.name, *between))
 
 
 def _constants(view: GraphView) -> frozenset[str]:
@@ -134,6 +133,7 @@ def _behind_tuples(view: GraphView, node: Node) -> Iterator[str]:
 
 
 def _is_alike(producer: Node, consumer: Node) -> bool:
+    """Would Grappler rewrite the two together if nobody else read what the first makes?"""
     return any(producer.op in first and consumer.op in second for first, second in rules.FUSED_IF_SOLE_READER)
 
 
