@@ -83,3 +83,14 @@ def test_constants_that_wait_are_folded_and_stay_with_what_their_tuple_waits_for
     assert (
         together["gradients/squared_grad/Mul"] == together["gradients/squared_grad/Mul_1"] == together["gradients/scaled_grad/Sum"]
     )
+
+
+def test_what_a_constant_goes_down_into_lies_with_the_barrier_behind_which_it_takes_its_value() -> None:
+    """-0.5 * (exp(...) * (0.3 * -g)): elsewhere the barrier of -g's tuple would put off what Grappler does to 0.3 * -g."""
+    with tf.Graph().as_default() as graph:
+        x = tf.placeholder(tf.float32, [4, 3])
+        bell = tf.multiply(0.3, tf.exp(-0.5 * tf.square(x)), name="bell")
+        tf.gradients(tf.tanh(tf.subtract(tf.nn.softplus(x), bell, name="both")), x, gate_gradients=True)
+    together = group_of(graph)
+    assert graph.get_operation_by_name("gradients/bell_grad/Mul_1").inputs[1].op.name == "gradients/both_grad/tuple/control_dependency_1"
+    assert together["gradients/both_grad/tuple/group_deps"] == together["gradients/bell_grad/Mul_1"]

@@ -67,13 +67,13 @@ def _powers(view: GraphView, node: Node) -> Iterator[str]:
 def _behind(view: GraphView, name: str) -> tuple[Node, tuple[str, ...]]:
     """What makes the value `name`, and what only hands it on where nothing was broadcast, with what computes along which axes it
     sums: Grappler takes such ops out, but leaves an Identity that waits where something of it is on another device. So it does with
-    a tuple's whose barrier waits for what nobody wants on another device."""
+    a tuple's whose barrier, or what only that waits for, is on another device."""
     between: list[str] = []
     while view.nodes[name].op in sums.PASSING and view.nodes[name].inputs and view.nodes[name].inputs[0][1] >= 0:
         first, *others = view.nodes[name].inputs
         between += [name, *_with_readers(view, [other for other, k in others if k >= 0 and view.nodes[other].op != "Const"])]
         for barrier in (other for other, k in others if k < 0 and view.nodes[other].op == "NoOp"):
-            between += unwanted.before(view, barrier)
+            between += [barrier, *unwanted.before(view, barrier)]
         name = first[0]
     return view.nodes[name], tuple(between)
 
