@@ -64,7 +64,7 @@ def copied_nodes(
         made = dict(zip(order, nodes, strict=True))
         nodes = control.with_edges(nodes, order, view, edges, device, mark)
         nodes += terms.handed_over(view, made, mark, device)
-        nodes += terms.carried(made, sums or {}, mark, device)
+        nodes += terms.carried(view, made, sums or {}, mark, device)
     nodes += opened
     writes = {copy_name(name, mark): name for name in order}
     for node in nodes:

@@ -3,7 +3,8 @@
 Such an op stands between two of the program's where the hook needs a place: for a control edge, or for a name that sorts elsewhere.
 It is a DebugGradientIdentity: the kernel of an identity, on every kind of device, and the shape of what it is given, also one that
 is known only by being the same as another's, without which Grappler would not make one sum of those behind it. Identities,
-EnsureShape, PreventGradient and IdentityN it takes out, and a PlaceholderWithDefault hides the shape.
+EnsureShape, PreventGradient and IdentityN it takes out, and a PlaceholderWithDefault hides the shape. Behind a cast it is one all
+the same: what hands a value on changes places with a cast, under another name.
 """
 
 from __future__ import annotations
@@ -11,8 +12,11 @@ from __future__ import annotations
 from tensorflow.core.framework import node_def_pb2
 
 
-def handing_on(name: str, source: str, dtype: int, device: str) -> node_def_pb2.NodeDef:
+def handing_on(name: str, source: str, dtype: int, device: str, behind_cast: bool = False) -> node_def_pb2.NodeDef:
     """A node called `name` on `device` that hands on `source`, an input's name, of type `dtype`."""
-    node = node_def_pb2.NodeDef(name=name, op="DebugGradientIdentity", input=[source], device=device)
-    node.attr["T"].type = dtype
+    op = "PlaceholderWithDefault" if behind_cast else "DebugGradientIdentity"
+    node = node_def_pb2.NodeDef(name=name, op=op, input=[source], device=device)
+    node.attr["dtype" if behind_cast else "T"].type = dtype
+    if behind_cast:
+        node.attr["shape"].shape.unknown_rank = True
     return node

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from stepd.hook.engine import rules, sums, unwanted
+from stepd.hook.engine import rules, sums, twins, unchanged, unwanted
 from stepd.hook.engine.graphview import GraphView, Node
+
+_SUMS = rules.SUMS_OF_TWO | {"AddN"}
 
 
 def beside(view: GraphView, node: Node, constants: frozenset[str]) -> Iterator[str]:
@@ -46,13 +48,18 @@ def _down(view: GraphView, node: Node, constants: frozenset[str]) -> list[tuple[
     given = [_behind(view, name) for name, k in node.inputs if k >= 0 and name not in constants]
     alike: frozenset[str] = frozenset().union(*(ops for ops in rules.PUSHED_DOWN if node.op in ops))
     found = [(below, between) for below, between in given if below.op in alike and below.name not in constants]
-    if node.op == "Mul":
-        found += [
-            (below, between)
-            for below, between in given
-            if below.op in rules.CONTRACTIONS and any(k >= 0 and name in constants for name, k in below.inputs)
-        ]
+    if node.op == "Mul" or node.op in rules.QUOTIENTS:
+        found += [(below, between) for below, between in given if _is_scaled(view, below, constants)]
     return found
+
+
+def _is_scaled(view: GraphView, node: Node, constants: frozenset[str]) -> bool:
+    """Can it take a factor in? A contraction by a constant can, and what adds up one value several times, which is a product."""
+    taken = [name for name, k in node.inputs if k >= 0]
+    if node.op in rules.CONTRACTIONS:
+        return any(name in constants for name in taken)
+    one = twins.of(view).one
+    return node.op in _SUMS and len(taken) > 1 and len({one.get(name, name) for name in taken}) == 1
 
 
 def _powers(view: GraphView, node: Node) -> Iterator[str]:
@@ -69,13 +76,19 @@ def _behind(view: GraphView, name: str) -> tuple[Node, tuple[str, ...]]:
     sums: Grappler takes such ops out, but leaves an Identity that waits where something of it is on another device. So it does with
     a tuple's whose barrier, or what only that waits for, is on another device."""
     between: list[str] = []
-    while view.nodes[name].op in sums.PASSING and view.nodes[name].inputs and view.nodes[name].inputs[0][1] >= 0:
-        first, *others = view.nodes[name].inputs
-        between += [name, *_with_readers(view, [other for other, k in others if k >= 0 and view.nodes[other].op != "Const"])]
-        for barrier in (other for other, k in others if k < 0 and view.nodes[other].op == "NoOp"):
-            between += [barrier, *unwanted.before(view, barrier)]
-        name = first[0]
-    return view.nodes[name], tuple(between)
+    while True:
+        node = view.nodes[name]
+        if node.op in sums.PASSING and node.inputs and node.inputs[0][1] >= 0:
+            first, *others = node.inputs
+            between += [name, *_with_readers(view, [other for other, k in others if k >= 0 and view.nodes[other].op != "Const"])]
+            for barrier in (other for other, k in others if k < 0 and view.nodes[other].op == "NoOp"):
+                between += [barrier, *unwanted.before(view, barrier)]
+            name = first[0]
+        elif behind := unchanged.handed_on(view, node):
+            between += behind[1]
+            name = behind[0]
+        else:
+            return node, tuple(between)
 
 
 def _with_readers(view: GraphView, names: list[str]) -> Iterator[str]:

@@ -23,9 +23,13 @@ from stepd.hook.engine.names import copy_name, holds_own, is_own
 from stepd.hook.ports import StepKind
 
 _FLOATS = frozenset({types_pb2.DT_FLOAT, types_pb2.DT_DOUBLE, types_pb2.DT_HALF, types_pb2.DT_BFLOAT16})
+# A cast changes places with an op that only changes a value's shape.
+_PASSING = sums.PASSING | {"Cast"}
 _PRODUCTS = frozenset({"Mul", "Div", "RealDiv"})
 # What partitioning adds to the name of a value that comes from another device.
 _SENT = re.compile(r"/_\d+$")
+# The name of what Grappler makes of an op, here of one that it moves behind a cast: scope/ArithmeticOptimizer/Rule_float_Op.
+_REMADE = re.compile(r"ArithmeticOptimizer/ReorderCastLikeAndValuePreserving_[a-z0-9]+_")
 
 # The ops that one term of a sum may be read from, the sum's input first.
 Chain = tuple[str, ...]
@@ -49,7 +53,7 @@ def _chains(view: GraphView, node: Node) -> tuple[Chain, ...]:
 
 def _chain(view: GraphView, name: str) -> Chain:
     chain = [name]
-    while view.nodes[name].op in sums.PASSING and view.nodes[name].inputs:
+    while view.nodes[name].op in _PASSING and view.nodes[name].inputs:
         name = view.nodes[name].inputs[0][0]
         chain.append(name)
     return tuple(chain)
@@ -88,7 +92,7 @@ class Known:
         for node in nodes:
             if node.op == "AddN" and len(node.input) > 2:
                 inputs = (split_input(name) for name in node.input)
-                added = tuple(_SENT.sub("", source) for source, index in inputs if index >= 0)
+                added = tuple(_REMADE.sub("", _SENT.sub("", source)) for source, index in inputs if index >= 0)
                 self._added[node.name] = added if self._added.get(node.name, added) == added else None
 
     def orders(self, unsure: Mapping[str, Sequence[Chain]]) -> dict[str, tuple[int, ...]]:
@@ -108,6 +112,8 @@ def _positions(chains: Sequence[Chain], added: Sequence[str]) -> tuple[int, ...]
     """Which input each op of `added` stands for; empty where that cannot be told. Inputs that hand on one value are as good as each
     other."""
     candidates = [[i for i, chain in enumerate(chains) if name in chain] for name in added]
+    if sum(not each for each in candidates) == 1:  # the one that is left, whatever Grappler calls it
+        candidates = [each or list(range(len(chains))) for each in candidates]
     found: dict[int, int] = {}
     for rank in sorted(range(len(added)), key=lambda rank: len(candidates[rank])):
         free = [i for i in candidates[rank] if i not in found.values()]
@@ -118,7 +124,7 @@ def _positions(chains: Sequence[Chain], added: Sequence[str]) -> tuple[int, ...]
 
 
 def carried(
-    made: Mapping[str, node_def_pb2.NodeDef], orders: Orders, mark: str, device: Callable[[str], str]
+    view: GraphView, made: Mapping[str, node_def_pb2.NodeDef], orders: Orders, mark: str, device: Callable[[str], str]
 ) -> list[node_def_pb2.NodeDef]:
     """Have the copies `made` (user's name -> copy, changed in place) of the sums in `orders` read their terms in that order.
 
@@ -130,8 +136,10 @@ def carried(
         if node is None:
             continue
         for rank, position in enumerate(order):
-            carrier = handing_on(f"{copy_name(name, mark)}-t{rank:05}", node.input[position], node.attr["T"].type, device(name))
-            node.input[position] = carrier.name
+            casts = any(view.nodes[one].op == "Cast" for one in _chain(view, view.nodes[name].inputs[position][0]))
+            carrier_name, dtype = f"{copy_name(name, mark)}-t{rank:05}", node.attr["T"].type
+            carrier = handing_on(carrier_name, node.input[position], dtype, device(name), behind_cast=casts)
+            node.input[position] = carrier_name
             new.append(carrier)
     return new
 

@@ -6,7 +6,7 @@ product with one (`swish` with its default `beta`) is gone before activations ar
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 from tensorflow.python.framework import tensor_util
@@ -17,19 +17,52 @@ NAMES = frozenset({"Identity", "StopGradient", "PreventGradient", "Snapshot"})
 # What such an op takes, on either side or as the second only, without a change.
 _NEUTRAL = {"Mul": (1, (0, 1)), "RealDiv": (1, (1,)), "Div": (1, (1,)), "Add": (0, (0, 1)), "AddV2": (0, (0, 1)), "Sub": (0, (1,))}
 _LARGEST = 4096  # bytes of a constant that is looked at
+# Nothing where the shape is the right one already, which is not asked here.
+_MAYBE_NOTHING = frozenset({"Reshape", "Squeeze", "BroadcastTo"})
+# What the constant that such an op is given says where nothing is changed.
+_NOTHING_BY: dict[str, Callable[[np.ndarray], bool]] = {
+    "Tile": lambda times: bool(np.all(times == 1)),
+    "Transpose": lambda axes: bool(np.all(axes == np.arange(axes.size))),
+    **dict.fromkeys(("Pad", "PadV2", "MirrorPad", "Slice", "Reverse"), lambda numbers: not numbers.any()),
+    **dict.fromkeys(("ReverseV2", "Sum", "Mean", "Prod", "Max", "Min"), lambda axes: axes.size == 0),
+}
+_UNDONE_BY_ITSELF = frozenset({"Neg", "Transpose", "ConjugateTranspose", "Reciprocal", "Inv", "Conj", "LogicalNot", "Invert"})
 
 
 def behind_names(view: GraphView, name: str) -> Iterator[tuple[Node, tuple[str, ...]]]:
-    """`name`, and what makes its value behind each op that only gives it a name; with the ops in between. What waits for something
-    else is no mere name."""
+    """`name`, and what makes its value behind each op that only hands it on; with the ops in between."""
     between: tuple[str, ...] = ()
     while True:
         node = view.nodes[name]
         yield node, between
-        if node.op not in NAMES or len(node.inputs) != 1:
+        behind = handed_on(view, node)
+        if behind is None:
             return
-        between = (*between, name)
-        name = node.inputs[0][0]
+        name, taken_out = behind
+        between = (*between, *taken_out)
+
+
+def handed_on(view: GraphView, node: Node) -> tuple[str, tuple[str, ...]] | None:
+    """Whose value `node` may hand on, and the ops that Grappler takes out then; None if it makes one of its own. What waits for
+    something else is no mere name."""
+    given = [name for name, k in node.inputs if k >= 0]
+    if not given or len(given) < len(node.inputs):
+        return None
+    if node.op in NAMES | _MAYBE_NOTHING or _does_nothing(view, node, given):
+        return given[node.op == "Split"], (node.name,)
+    if node.op in _UNDONE_BY_ITSELF:
+        inner = view.nodes[given[0]]
+        if inner.op == node.op and all(k >= 0 for _, k in inner.inputs):
+            return inner.inputs[0][0], (node.name, inner.name)
+    return None
+
+
+def _does_nothing(view: GraphView, node: Node, given: Sequence[str]) -> bool:
+    if node.op in _NOTHING_BY:
+        value = _constant(view, given[1]) if len(given) > 1 else None
+        return value is not None and _NOTHING_BY[node.op](value)
+    attr = node.proto.attr
+    return (node.op in ("Split", "SplitV") and attr["num_split"].i == 1) or (node.op == "Cast" and attr["SrcT"].type == attr["DstT"].type)
 
 
 def neutral(view: GraphView, node: Node) -> tuple[str, int] | None:
@@ -46,7 +79,13 @@ def neutral(view: GraphView, node: Node) -> tuple[str, int] | None:
 
 def _is(view: GraphView, name: str, number: int) -> bool:
     *_, (maker, _) = behind_names(view, name)
-    if maker.op != "Const" or maker.proto.attr["value"].ByteSize() > _LARGEST:
-        return False
-    value = tensor_util.MakeNdarray(maker.proto.attr["value"].tensor)
-    return value.dtype.kind in "fiuV" and value.size > 0 and bool(np.all(value == number))
+    value = _constant(view, maker.name)
+    return value is not None and value.dtype.kind in "fiuV" and value.size > 0 and bool(np.all(value == number))
+
+
+def _constant(view: GraphView, name: str) -> np.ndarray | None:
+    """The value of a constant that is not large."""
+    node = view.nodes[name]
+    if node.op != "Const" or node.proto.attr["value"].ByteSize() > _LARGEST:
+        return None
+    return np.asarray(tensor_util.MakeNdarray(node.proto.attr["value"].tensor))
