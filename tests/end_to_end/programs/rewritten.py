@@ -205,3 +205,58 @@ def program_through_constants(record):
             record.value(f"{k}", sess.run([loss, train], feed)[0])
             record.value(f"{k} evaluated", sess.run([mean, spread, dual], feed))
         record.value("variables", sess.run(tf.trainable_variables()))
+
+
+def program_nothing_between(record):
+    """Ops that turn out to change nothing, between a layer and its bias, a product and a constant, a softmax and its logarithm."""
+    x = tf.placeholder(tf.float32, [6, 33])
+    w, b, v = weights("w", 33, 29), weights("b", 29), weights("v", 33)
+    ways = [
+        lambda t: tf.reshape(t, [6, -1]),
+        lambda t: tf.tile(t, [1, 1]),
+        lambda t: tf.pad(t, [[0, 0], [0, 0]]),
+        lambda t: tf.transpose(tf.transpose(t)),
+        lambda t: tf.transpose(t, [0, 1]),
+        lambda t: -(-t),
+        lambda t: tf.split(t, 1, 1)[0],
+        lambda t: tf.reduce_mean(t, []),
+        lambda t: tf.where(tf.ones(t.shape, tf.bool), t, t * t),
+    ]
+    for k, way in enumerate(ways):
+        with tf.variable_scope(f"way{k}"):
+            scaled = way(x * v) * 0.3
+            layer = tf.tanh(tf.nn.bias_add(way(tf.matmul(scaled, w)), b))
+            ways[k] = [scaled, layer, tf.log(way(tf.nn.softmax(layer))), (way(x + v) - 0.3) + 0.11]
+    seen(record, [fetch for fetches in ways for fetch in fetches], x, 2)
+
+
+def program_half_weights(record):
+    """Weights that are used in half and in single precision: the casts' gradients are terms among others."""
+    x = tf.placeholder(tf.float32, [4, 16])
+    w, b = weights("w", 16, 8), weights("b", 8)
+    half = tf.matmul(tf.cast(x, tf.float16), tf.cast(w, tf.float16)) + tf.cast(b, tf.float16)
+    half, full = tf.cast(tf.tanh(half), tf.float32), tf.matmul(x, w) + b
+    decay = 0.01 * (tf.nn.l2_loss(w) + tf.nn.l2_loss(b))
+    loss = decay + tf.reduce_mean(tf.square(half - full) + tf.nn.softplus(full * b) + tf.exp(b) * half)
+    with tf.control_dependencies([loss]):
+        train = tf.train.GradientDescentOptimizer(0.5).minimize(loss)
+    seen(record, [train, loss], x, 8)
+
+
+def program_inline(record):
+    """Bodies of functions whose ops are rewritten with ops around the call."""
+    x = tf.placeholder(tf.float32, [6, 17])
+    w, b, v = weights("w", 17, 13), weights("b", 13), weights("v", 17)
+    third, log = tf.function(lambda t: t * 0.3), tf.function(tf.log)
+    biased = tf.function(lambda t, bias: tf.tanh(tf.nn.bias_add(t, bias)))
+    fetches = [third(x * v), third(x + 1.0) * 0.7, third(tf.matmul(x, w) * b), biased(tf.matmul(x, w), b), log(tf.nn.softmax(x))]
+    seen(record, fetches, x)
+
+
+def program_filters(record):
+    """Convolutions by constants, and sums of one value, that are scaled by a constant behind."""
+    x = tf.placeholder(tf.float32, [2, 9, 9, 3])
+    blur = tf.constant(np.random.RandomState(1).randn(3, 3, 3, 3).astype(np.float32))
+    scaled = tf.nn.conv2d(x / 127.5, blur, [1, 1, 1, 1], "SAME") / 9.0
+    total = tf.add_n([x * x] * 5)
+    seen(record, [scaled, total * 0.7, total / 3.0, tf.nn.conv2d(x, blur, [1, 1, 1, 1], "SAME") * 0.3], x)

@@ -94,3 +94,73 @@ def test_what_a_constant_goes_down_into_lies_with_the_barrier_behind_which_it_ta
     together = group_of(graph)
     assert graph.get_operation_by_name("gradients/bell_grad/Mul_1").inputs[1].op.name == "gradients/both_grad/tuple/control_dependency_1"
     assert together["gradients/both_grad/tuple/group_deps"] == together["gradients/bell_grad/Mul_1"]
+
+
+def between(name: str, value: Any) -> Any:
+    """Something that hands `value`, of shape 4 x 3, on as it is; `name` is that of what does it."""
+    ways: dict[str, Any] = {
+        "reshape": lambda: tf.reshape(value, [4, -1], name=name),
+        "tile": lambda: tf.tile(value, [1, 1], name=name),
+        "pad": lambda: tf.pad(value, [[0, 0], [0, 0]], name=name),
+        "transpose": lambda: tf.transpose(value, [0, 1], name=name),
+        "turned": lambda: tf.transpose(tf.transpose(value), name=name),
+        "negated": lambda: tf.negative(-value, name=name),
+        "split": lambda: tf.split(value, 1, 1, name=name)[0],
+        "mean": lambda: tf.reduce_mean(value, [], name=name),
+        "reverse": lambda: tf.reverse(value, [], name=name),
+        "where": lambda: tf.where_v2(tf.zeros([4, 3], tf.bool), value * value, value, name=name),
+        "cast": lambda: tf.raw_ops.Cast(x=value, DstT=tf.float32, name=name),
+    }
+    return ways[name]()
+
+
+@pytest.mark.parametrize(
+    "way", ["reshape", "tile", "pad", "transpose", "turned", "negated", "split", "mean", "reverse", "where", "cast"]
+)
+def test_what_changes_nothing_lies_with_the_two_that_meet_without_it(way: str) -> None:
+    with tf.Graph().as_default() as graph:
+        x, w, b = (tf.placeholder(tf.float32, shape) for shape in ([4, 5], [5, 3], [3]))
+        tf.nn.bias_add(between(way, tf.matmul(x, w, name="product")), b, name="biased")
+    together = group_of(graph)
+    assert together["product"] == together[way] == together["biased"]
+
+
+@pytest.mark.parametrize("way", ["tile", "pad", "transpose", "split", "mean"])
+def test_what_changes_something_ties_nothing(way: str) -> None:
+    changing: dict[str, Any] = {
+        "tile": lambda value: tf.tile(value, [1, 2]),
+        "pad": lambda value: tf.pad(value, [[0, 0], [0, 1]]),
+        "transpose": lambda value: tf.transpose(value, [1, 0]),
+        "split": lambda value: tf.split(value, 3, 1)[0],
+        "mean": lambda value: tf.reduce_mean(value, [0], keepdims=True),
+    }
+    with tf.Graph().as_default() as graph:
+        x, w = (tf.placeholder(tf.float32, shape) for shape in ([4, 5], [5, 3]))
+        value = changing[way](tf.matmul(x, w, name="product"))
+        tf.nn.bias_add(value, tf.placeholder(tf.float32, [value.shape[-1]]), name="biased")
+    together = group_of(graph)
+    assert together["product"] != together["biased"]
+
+
+def test_a_constant_goes_into_a_sum_of_one_value_and_into_a_constant_filter() -> None:
+    with tf.Graph().as_default() as graph:
+        x = tf.placeholder(tf.float32, [1, 4, 4, 1])
+        tf.multiply(tf.add_n([tf.square(x, name="square")] * 5, name="sum"), 0.7, name="scaled")
+        tf.divide(tf.nn.conv2d(x, tf.ones([2, 2, 1, 1]), 1, "SAME", name="blurred"), 9.0, name="mean")
+        different = tf.add_n([tf.sin(x), tf.cos(x)], name="different")
+        tf.cumsum(tf.multiply(different, 0.9, name="apart") + tf.cumsum(different))
+    together = group_of(graph)
+    assert together["square"] == together["sum"] == together["scaled"]
+    assert together["blurred"] == together["mean"]
+    assert together["different"] != together["apart"]
+
+
+def test_what_a_body_that_is_put_inline_meets_stays_with_the_call() -> None:
+    with tf.Graph().as_default() as graph:
+        x, v = (tf.placeholder(tf.float32, [4, 3], name=name) for name in "xv")
+        call = tf.function(lambda t: t * 0.3)(tf.multiply(tf.tanh(x, name="maker"), v, name="product")).op
+        tf.multiply(call.outputs[0], 0.7, name="scaled")
+        tf.gather(call.outputs[0], [0], name="other")
+    together = group_of(graph)
+    assert together["maker"] == together["product"] == together[call.name] == together["scaled"]
+    assert together["other"] != together[call.name]

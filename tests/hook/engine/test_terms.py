@@ -79,6 +79,27 @@ def test_a_copy_adds_up_in_the_order_of_the_plain_graph(hooked: Any, reply: Any,
         assert engine.switcher().live.plan.sums == {"total": (1, 0, 2)}, "a goes before m and n"
 
 
+@pytest.mark.parametrize("dtype", [tf.float16, tf.float64])
+def test_a_cast_among_the_terms_keeps_its_place(dtype: Any, hooked: Any, two_devices: Any) -> None:
+    """Grappler lets a cast and an op of another shape change places, and names them anew; what hands a cast on in a copy, too."""
+
+    def run() -> list[bytes]:
+        with tf.Graph().as_default():
+            x = tf.placeholder(tf.float32, [4, 16])
+            other = tf.reshape(tf.tanh(tf.cast(x, dtype)), [64])
+            handed = tf.reshape(tf.sin(x, name="p"), [4, 16], name="b")
+            shaped = tf.reshape(other * other, [4, 16], name="z/shaped")
+            total = tf.add_n([tf.cos(x, name="n"), tf.cast(shaped, tf.float32, name="a"), handed, tf.exp(x, name="o")])
+            data = np.random.RandomState(1)
+            with tf.Session(config=two_devices) as session:
+                return [session.run(total, {x: data.randn(4, 16)}).tobytes() for _ in range(12)]
+
+    expected = run()
+    listener = hooked(chaos=Chaos(1, "in-session", seed=1, devices=2))
+    assert run() == expected
+    assert any(s.ok and not s.rollback for s in listener.switches)
+
+
 def test_a_new_step_with_an_unknown_sum_ends_a_strategy_and_says_so(hooked: Any, reply: Any, two_devices: Any) -> None:
     from stepd.hook.model import LiveStrategy, Way
 

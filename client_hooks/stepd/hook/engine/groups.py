@@ -16,6 +16,7 @@ from stepd.hook.engine import (
     graphview,
     held,
     hoisted,
+    inlined,
     onednn,
     pushed,
     rules,
@@ -86,6 +87,7 @@ def _rewritten_together(view: GraphView) -> Iterator[tuple[str, str]]:
     for node in view.nodes.values():
         for term in (*sorted(sums.first_terms(view, node)), *pushed.beside(view, node, constants)):
             yield term, node.name
+        yield from ((name, node.name) for name in inlined.neighbours(view, node))
         if node.op in rules.ARITHMETIC:
             yield from ((name, node.name) for name in _behind_tuples(view, node))
         for source, k in node.inputs:

@@ -50,6 +50,10 @@ def handed_on(view: GraphView, node: Node) -> tuple[str, tuple[str, ...]] | None
         return None
     if node.op in NAMES | _MAYBE_NOTHING or _does_nothing(view, node, given):
         return given[node.op == "Split"], (node.name,)
+    if node.op in ("Select", "SelectV2"):
+        chosen = _constant(view, given[0])
+        if chosen is not None and chosen.size and (chosen.all() or not chosen.any()):
+            return given[1 if chosen.all() else 2], (node.name,)
     if node.op in _UNDONE_BY_ITSELF:
         inner = view.nodes[given[0]]
         if inner.op == node.op and all(k >= 0 for _, k in inner.inputs):
