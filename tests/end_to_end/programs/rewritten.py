@@ -217,7 +217,7 @@ def program_nothing_between(record):
         lambda t: tf.pad(t, [[0, 0], [0, 0]]),
         lambda t: tf.transpose(tf.transpose(t)),
         lambda t: tf.transpose(t, [0, 1]),
-        lambda t: -(-t),
+        lambda t: tf.negative(-t),
         lambda t: tf.split(t, 1, 1)[0],
         lambda t: tf.reduce_mean(t, []),
         lambda t: tf.where(tf.ones(t.shape, tf.bool), t, t * t),

@@ -66,7 +66,9 @@ def _does_nothing(view: GraphView, node: Node, given: Sequence[str]) -> bool:
         value = _constant(view, given[1]) if len(given) > 1 else None
         return value is not None and _NOTHING_BY[node.op](value)
     attr = node.proto.attr
-    return (node.op in ("Split", "SplitV") and attr["num_split"].i == 1) or (node.op == "Cast" and attr["SrcT"].type == attr["DstT"].type)
+    if node.op == "Cast":
+        return bool(attr["SrcT"].type == attr["DstT"].type)
+    return node.op in ("Split", "SplitV") and attr["num_split"].i == 1
 
 
 def neutral(view: GraphView, node: Node) -> tuple[str, int] | None:
