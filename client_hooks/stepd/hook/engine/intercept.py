@@ -13,7 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from stepd.hook.engine import capi, placements, session_config
+from stepd.hook.engine import capi, names, placements, session_config
 from stepd.hook.engine.cluster import WorkerPlacer
 from stepd.hook.engine.mirror import Mirror
 from stepd.hook.engine.registry import Registry
@@ -212,6 +212,7 @@ def _hide_frames(error: BaseException) -> None:
 def _own_error(engine: SessionEngine, error: BaseException) -> None:
     """An error on its way to the program: its words and its traceback are as they would be plainly."""
     _hide_frames(error)
+    names.without_frames(error, _ROOM)
     engine.routing.repair(error)
 
 

@@ -18,6 +18,11 @@ from stepd.hook.engine.copy import keep_resource_name
 from stepd.hook.engine.graphview import split_input, with_node
 
 
+# Grappler leaves graphs of fewer ops as they are (`min_graph_nodes` of its config).
+_SMALLEST = 4
+_SOURCES = frozenset({"Const", "Identity", "NoOp", "Placeholder"})
+
+
 def scopes_of(name: str) -> Iterable[str]:
     """Every enclosing scope of a node name: "a/b/c" gives "a", "a/b"."""
     at = name.find("/")
@@ -59,6 +64,10 @@ class Mirror:
     def has_functions(self) -> bool:
         return self._functions[0] > 0
 
+    def is_left_as_it_is(self) -> bool:
+        """Is the graph so small that Grappler does nothing to what it computes? With nodes of the hook's own it would."""
+        return 0 < self._count < _SMALLEST and any(o.type not in _SOURCES for o in self.user_graph.get_operations()[: self._count])
+
     def stale(self) -> bool:
         """Has the user added ops since the last `sync`?"""
         return bool(self.user_graph.version != self.version)
@@ -69,7 +78,7 @@ class Mirror:
         operations = self.user_graph.get_operations()
         for operation in operations[self._count :]:
             names.avoid(operation.name)
-        if self._lowest_on and self.lowest is None:
+        if self._lowest_on and self.lowest is None and len(operations) >= _SMALLEST:
             self._begin(self.user_graph.graph_def_versions)
         if self._count == 0 and not any(names.is_taken(operation.name) for operation in operations):
             capi.import_graph_def(self.graph, self._placed(capi.graph_bytes(self.user_graph)))

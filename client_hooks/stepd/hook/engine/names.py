@@ -70,8 +70,11 @@ def holds_own(data: bytes) -> bool:
     return b"stepd_" in data
 
 
-def repair_error(error: Any, aliases: dict[str, str], cluster: Any = None) -> None:
-    """Give a TensorFlow OpError, not yet seen by the program, the text that one device and the user's names would give."""
+def repair_error(
+    error: Any, aliases: dict[str, str], cluster: Any = None, reader: Callable[[str], str] = lambda variable: ""
+) -> None:
+    """Give a TensorFlow OpError, not yet seen by the program, the text that one device and the user's names would give. `reader`:
+    which op takes a reference variable's value as it is; "" if that is fetched."""
     if isinstance(error, UnicodeDecodeError):
         _repair_undecodable(error, aliases)
         return
@@ -82,7 +85,8 @@ def repair_error(error: Any, aliases: dict[str, str], cluster: Any = None) -> No
     if cluster is not None:
         text = cluster.plain_error_text(text)
     sent = _SENT if cluster is None else _SENT_BY_WORKER
-    set_text(error, sent.sub(r"\1_retval_\2_0_0\3", user_text(one_error(text), aliases)))
+    at_home = sent.sub(lambda m: f"{m[1]}{reader(m[2]) or f'_retval_{m[2]}_0_0'}{m[3]}", user_text(one_error(text), aliases))
+    set_text(error, at_home)
 
 
 def _repair_undecodable(error: UnicodeDecodeError, aliases: dict[str, str]) -> None:
@@ -108,6 +112,14 @@ def without_executor(text: str) -> str:
     return text.replace(f"{EXECUTOR}, ", "").replace(f", {EXECUTOR}", "")
 
 
+def without_frames(error: Any, room: str) -> None:
+    """Take the hook's frames, of files below `room`, out of the tracebacks that an error quotes: of a Python function's, say, that ran
+    a step itself."""
+    text = getattr(error, "_message", None)
+    if isinstance(text, str) and room in text:
+        set_text(error, re.sub(_FRAME % re.escape(room), "", text, flags=re.MULTILINE))
+
+
 def one_error(text: str) -> str:
     """Of several root errors the one that a run on one device reports: no summary, no receiving nodes, no transfer's end."""
     if _SEVERAL.match(text):
@@ -120,6 +132,8 @@ def one_error(text: str) -> str:
     return _RECEIVER.sub("", text)
 
 
+# With the line of code, what is pointed at, and the empty line by which TensorFlow parts frames.
+_FRAME = r'^  File "%s[^"\n]*", line \d+, in .*\n(?:    .*\n)?(?: +[\^~]+ *\n)?\n?'
 _CANCELLED = "RecvAsync is cancelled"
 _SEVERAL = re.compile(r"\d+ root error\(s\) found\.\n")
 _NUMBERED = re.compile(r"^  \(\d+\) (?:[A-Z_]+|[A-Z][a-z][A-Za-z ]+): ", re.MULTILINE)

@@ -166,31 +166,38 @@ class Loading:
         self._handles = {name: homes.handle(name, device) for name, device in moved.items()}
         self._checkpoint = checkpoint
         self._makers: list[Any] = []
-        self._assigns: list[Any] = []
+        self._loads: list[list[Any]] = []
         self._readers: list[tuple[list[str], list[Any]]] = []
         if not checkpoint.items:
             return
         carrier = Carrier(side.prefix)
-        assigns = self._assigners(carrier, owned)
+        assigns, iterators = self._assigners(carrier, owned)
         readers = self._variable_readers(carrier)
         made = side.take_in(carrier)
-        self._assigns = [made[name] for name in assigns]
+        # Each iterator by itself: a run in which one of several cannot go on from its place never ends.
+        self._loads = [[made[name] for name in names] for names in (assigns, *([name] for name in iterators)) if names]
         self._readers = [(names, [capi.output(made[f"{side.prefix}/{tensor}"], 0) for tensor in found]) for names, found in readers]
         for names, outputs in self._readers:
             homes.readers |= {(name, moved.get(name, "")): output for name, output in zip(names, outputs, strict=True)}
         side.build(targets=self._makers)
-        side.build(targets=self._assigns)
+        for targets in self._loads:
+            side.build(targets=targets)
         for _, fetches in self._readers:
             side.build(fetches)
 
-    def _assigners(self, carrier: Carrier, owned: Inventory) -> list[str]:
-        side, prefix, items = self._side, self._side.prefix, self._checkpoint.items
-        inputs = [carrier.scalar("file", self._checkpoint.path), carrier.strings("names", [item.name for item in items])]
-        inputs.append(carrier.strings("slices", [""] * len(items)))
-        carrier.node("load", "RestoreV2", inputs, dtypes=[item.dtype for item in items])
-        where = {item.name: f"{prefix}/load:{i}" if i else f"{prefix}/load" for i, item in enumerate(items)}
+    def _assigners(self, carrier: Carrier, owned: Inventory) -> tuple[list[str], list[str]]:
+        """Ops that put the state into the session: variables and tables, and iterators."""
+        side, items = self._side, self._checkpoint.items
+        file = carrier.scalar("file", self._checkpoint.path)
+        where = {}
+        at_once = [item for item in items if not item.name.startswith("iterator/")]
+        apart = [[item] for item in items if item not in at_once]
+        for k, some in enumerate([at_once, *apart] if at_once else apart):
+            inputs = [file, carrier.strings(f"names{k}", [item.name for item in some]), carrier.strings(f"slices{k}", [""] * len(some))]
+            loaded = carrier.node(f"load{k}", "RestoreV2", inputs, dtypes=[item.dtype for item in some]).name
+            where |= {item.name: f"{loaded}:{i}" if i else loaded for i, item in enumerate(some)}
         types = {item.name: item.dtype for item in items}
-        assigns = []
+        assigns, iterators = [], []
         for i, (name, dtype) in enumerate(items):
             kind, _, rest = name.partition("/")
             if kind == "variable":
@@ -200,21 +207,19 @@ class Loading:
                 else:
                     made = carrier.node(f"a{i}", "Assign", [here, where[name]], T=dtype)
                     made.attr["validate_shape"].b = False
+                assigns.append(str(made.name))
             elif kind == "iterator":
                 made = carrier.node(f"a{i}", "DeserializeIterator", [side.user(rest), where[name]])
                 maker = owned.iterators[rest]
                 if maker is not None:
                     self._makers.append(side.mirror.operation(maker))
+                iterators.append(str(made.name))
             elif rest.endswith("/keys"):
                 table = rest.removesuffix("/keys")
                 values = f"table/{table}/values"
                 pairs, of = (where[name], where[values]), (dtype, types[values])
                 assigns.append(tables.put(carrier, f"a{i}", side.view.nodes[table].op, side.user(table), pairs, of))
-                continue
-            else:
-                continue
-            assigns.append(str(made.name))
-        return assigns
+        return assigns, iterators
 
     def _variable_readers(self, carrier: Carrier) -> list[tuple[list[str], list[str]]]:
         """Variables and the tensors that read them, in groups of a bounded size."""
@@ -243,7 +248,8 @@ class Loading:
     def load(self) -> None:
         """Put the state of the checkpoint, which must be complete, into the session."""
         self._side.run(targets=self._makers)
-        self._side.run(targets=self._assigns)
+        for targets in self._loads:
+            self._side.run(targets=targets)
 
     def verify(self, saved: Mapping[str, Any]) -> None:
         """Raise RuntimeError unless every variable of the checkpoint is in the session, with the very bytes that it had. `saved`:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tensorflow.core.protobuf import config_pb2
 
-from stepd.hook.engine import containers, names, requests, session_config
+from stepd.hook.engine import containers, graphview, names, requests, session_config
 from stepd.hook.engine.ahead import Ahead
 from stepd.hook.engine.devices import Devices
 from stepd.hook.engine.faults import reason
@@ -224,6 +224,17 @@ class Routing:
             known = containers.existing(self.switcher().view(), engine.kinds.history())
         names.set_text(error, containers.repair(text, known))
 
+    def reader(self, kind: Kind, variable: str) -> str:
+        """The op of a step of `kind` that takes a reference variable's value as it is, the first in the graph; "" where the step
+        fetches that."""
+        step = kind.step
+        if self._switcher is None or f"{variable}:0" in step.fetches:
+            return ""
+        with self._engine.lock:
+            view = self._switcher.view()
+        needed = view.ancestors(graphview.split_input(end)[0] for end in (*step.fetches, *step.targets))
+        return next((name for name in graphview.takers(view, variable) if name in needed and _reads(view, name, variable)), "")
+
     def user_names(self) -> dict[str, str]:
         """The mirror's name -> the user's, for ops that had to be renamed."""
         return {here: name for name, (here, _) in self._engine.mirror.aliases.items()}
@@ -262,3 +273,10 @@ class Routing:
 def _never_ran(error: BaseException) -> bool:
     """Could TensorFlow not even build the executors?"""
     return any(sign in str(getattr(error, "message", "")) for sign in _BEFORE_EXECUTION)
+
+
+def _reads(view: graphview.GraphView, name: str, variable: str) -> bool:
+    """Does op `name` take the value of `variable`, and not a reference?"""
+    given = [source for source, k in view.nodes[name].inputs if k >= 0]
+    types = graphview.input_types(view.nodes[name].proto)
+    return any(source == variable and not graphview.is_ref(dtype) for source, dtype in zip(given, types, strict=False))

@@ -159,4 +159,5 @@ class Runs:
         engine = self._engine
         engine.kinds.uncertain.add(kind.step)
         if route is not None or engine.cluster is not None:
-            names.repair_error(error, engine.routing.user_names(), engine.cluster)
+            reader = functools.partial(engine.routing.reader, kind)
+            names.repair_error(error, engine.routing.user_names(), engine.cluster, reader)

@@ -5,9 +5,16 @@ from __future__ import annotations
 import re
 from typing import Any
 
+from tensorflow.core.protobuf.rewriter_config_pb2 import RewriterConfig
+
 from stepd.hook.engine.settings import EngineSettings
 from stepd.hook.log import logger as log
 from stepd.hook.order.native import provider
+
+# Versions have some of these.
+_PRECISIONS = (
+    "auto_mixed_precision", "auto_mixed_precision_mkl", "auto_mixed_precision_onednn_bfloat16", "auto_mixed_precision_cpu",
+)  # fmt: skip
 
 
 def for_chaos(config: Any, settings: EngineSettings) -> Any:
@@ -44,6 +51,12 @@ def kept_as_it_is(config: Any) -> str:
     if config.experimental.executor_type == "SINGLE_THREADED_EXECUTOR":
         # It would wait for ever for what another one is to send.
         return "the program chose SINGLE_THREADED_EXECUTOR, which cannot wait for another device"
+    rewrites = options.rewrite_options
+    if rewrites.memory_optimization not in (RewriterConfig.DEFAULT_MEM_OPT, RewriterConfig.NO_MEM_OPT):
+        # Which values are computed again, and when, hangs on all that a device has; some steps on several devices never end.
+        return "the program chose a memory_optimization, which does something else where ops lie elsewhere"
+    if RewriterConfig.ON in (getattr(rewrites, name) for name in _PRECISIONS if hasattr(rewrites, name)):
+        return "the program chose an auto_mixed_precision, which rounds something else where ops lie elsewhere"
     return ""
 
 

@@ -77,6 +77,7 @@ class SessionEngine:
         self.queue_ops: Ops | None = None  # on the session's queues, of the last restart
         self.debugged = False  # has TensorFlow's debugger watched a run?
         self.ran = False
+        self.unoptimized = False  # may a step have been built when the graph was too small for Grappler?
         self.left_behind = 0  # raw sessions that restarts have replaced and that are still there
         self.chaos = ChaosMonkey(settings.chaos, self.session_id) if settings.chaos else None
         self._devices: tuple[SessionDevice, ...] | None = None
@@ -114,6 +115,7 @@ class SessionEngine:
                 self._unsent = e
                 raise
             self._unsent = None
+            self.unoptimized = self.unoptimized or self.mirror.is_left_as_it_is()
         if not first:
             self.told.tell("graph_extended")
 
@@ -223,6 +225,8 @@ class SessionEngine:
         """Why the session keeps to the program's own ops, whatever is asked; "" where it need not."""
         if self.debugged:
             return "the program debugs the session, by the names of its ops"
+        if self.unoptimized:
+            return "a step ran when the graph was so small that TensorFlow leaves its ops as they are, which it would not in a copy"
         if why := session_config.kept_as_it_is(self.session_options[1]):
             return why
         with self.lock:
