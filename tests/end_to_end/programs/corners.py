@@ -198,3 +198,23 @@ def program_late_state(record):
             sess.run(vs[0])
         sess.run([vs[0].initializer, vs[3].initializer])
         record.value("end", sess.run(vs))
+
+
+def program_few_ops(record):
+    """Graphs of so few ops that TensorFlow leaves them as they are, before and after they grow."""
+    for name, make in {
+        "log": lambda x: tf.log(tf.nn.softmax(x)),
+        "swish": lambda x: x * tf.sigmoid(x),
+        "third": lambda x: x / 3.0,
+        "sum": lambda x: tf.add_n([x] * 5),
+    }.items():
+        with tf.Graph().as_default():
+            x = tf.placeholder(tf.float32, [6, 7])
+            made = make(x)
+            with tf.Session() as sess:
+                for k in range(8):
+                    record.value(f"{name} {k}", sess.run(made, {x: np.random.RandomState(k).randn(6, 7)}))
+                    if k == 3:
+                        more = tf.reduce_sum(tf.exp(made) * 0.3)
+                    if k > 3:
+                        record.value(f"{name} {k} more", sess.run([made, more], {x: np.random.RandomState(k).randn(6, 7)}))

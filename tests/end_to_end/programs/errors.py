@@ -97,3 +97,31 @@ def program_placement(record):
             sess.run(good)
     with tf.Graph().as_default(), tf.Session(config=config) as sess, record.error("no kernel"):
         sess.run(tf.raw_ops.NcclAllReduce(input=[1.0], reduction="sum", num_devices=1, shared_name="x"))
+
+
+def program_quoted(record):
+    """A Python function of the graph runs a step itself, whose error TensorFlow quotes with its traceback."""
+    x = tf.placeholder(tf.float32, [None], name="x")
+    inner = tf.reshape(x, [3], name="inner") * 2.0
+    with tf.Session() as sess:
+        outer = tf.py_func(lambda value: sess.run(inner, {x: value}), [x], tf.float32, name="outer")
+        for k in range(6):
+            record.value(f"{k}", sess.run(outer, {x: [1.0, 2.0, k]}))
+            with record.error(f"{k} fails"):
+                sess.run(outer, {x: [1.0, k]})
+
+
+def program_unread(record):
+    """Reference variables without a value that are given to an op as they are."""
+    v = tf.get_variable("v", [3], initializer=tf.zeros_initializer(), use_resource=False)
+    w = tf.get_variable("w", [3], initializer=tf.ones_initializer(), use_resource=False)
+    total, saver = tf.reduce_sum(v._ref(), name="total"), tf.train.Saver([v])
+    with tf.Session() as sess:
+        sess.run(w.initializer)
+        for k in range(6):
+            with record.error(f"{k} saved"):
+                saver.save(sess, "./unread")
+            with record.error(f"{k} summed"):
+                sess.run([total, w])
+            with record.error(f"{k} fetched"):
+                sess.run(v)

@@ -1,6 +1,8 @@
 """Data sets that would be others if they were made again: from draws, Python, tables, files, queues, other iterators, and in parts
 whose function reads what changes."""
 
+import os
+
 import numpy as np
 import tensorflow.compat.v1 as tf
 from tensorflow.python.ops import lookup_ops
@@ -154,3 +156,20 @@ def unhurried():
     options.experimental_optimization.inject_prefetch = False
     options.autotune.enabled = False
     return options
+
+
+def program_gone(record):
+    """The files of two data sets are gone when their iterators are in the middle of them."""
+    lines = []
+    for k in range(2):
+        with open(f"gone{k}.txt", "w") as f:
+            f.writelines(f"line {n} of {k}\n" for n in range(12))
+        lines.append(tf.data.make_initializable_iterator(tf.data.TextLineDataset(f"gone{k}.txt")))
+    nexts = [iterator.get_next() for iterator in lines]
+    with tf.Session() as sess:
+        sess.run([iterator.initializer for iterator in lines])
+        for k in range(10):
+            record.value(f"{k}", sess.run(nexts))
+            if k == 3:
+                os.remove("gone0.txt")
+                os.remove("gone1.txt")

@@ -64,3 +64,14 @@ def program_late(record):
                 sess.run(found, {keys: [1]})
             sess.run(table.initializer)
             record.value(f"after {k}", sess.run(found, {keys: [1, 2, 3]}))
+
+
+def program_told_apart(record):
+    """The keys of a table that never changes in one run, and its values in another."""
+    words = [f"w{k}" for k in range(20)]
+    table = tf.lookup.StaticHashTable(tf.lookup.KeyValueTensorInitializer(words, tf.range(20)), -1)
+    keys, values = table.export()
+    with tf.Session() as sess:
+        sess.run(tf.tables_initializer())
+        for k in range(6):
+            record.value(f"{k}", sorted(zip(sess.run(keys).tolist(), sess.run(values).tolist(), strict=True)))

@@ -56,6 +56,7 @@ def inventory(view: GraphView, history: History | None = None) -> Inventory:
                 obstacles.append(f"{node.name} holds handles")
         elif node.op in remaking.TABLES or node.op in MUTABLE_TABLES:
             tables.append(node.name)
+            obstacles += _table_obstacles(view, node, ran)
         elif node.op in remaking.ITERATORS:
             makers = _makers(view, node.name, ran)
             iterators[node.name] = makers[0] if makers else None
@@ -89,6 +90,14 @@ def _iterator_obstacles(view: GraphView, name: str, makers: Sequence[str], histo
     if given:
         return [f"iterator {name} was made with what {given} was then, which is not known any more"]
     return _dataset_obstacles(view, view.nodes[name])
+
+
+def _table_obstacles(view: GraphView, node: graphview.Node, ran: Collection[str] | None) -> list[str]:
+    """A table that never changes hashes by a number of its own. One that does keeps the buckets that it had before removals."""
+    done = {view.nodes[name].op for name in view.consumers[node.name] if ran is None or name in ran}
+    if "LookupTableExportV2" not in done or (node.op in MUTABLE_TABLES and "LookupTableRemoveV2" not in done):
+        return []
+    return [f"the program reads the pairs of table {node.name} in an order that another session's would not have"]
 
 
 def _makers(view: GraphView, iterator: str, ran: Collection[str] | None) -> list[str]:
