@@ -17,7 +17,6 @@ from stepd.hook.engine.cluster import WorkerPlacer
 from stepd.hook.engine.copy import keep_resource_name
 from stepd.hook.engine.graphview import split_input, with_node
 
-
 # Grappler leaves graphs of fewer ops as they are (`min_graph_nodes` of its config).
 _SMALLEST = 4
 _SOURCES = frozenset({"Const", "Identity", "NoOp", "Placeholder"})

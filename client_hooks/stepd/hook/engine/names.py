@@ -113,8 +113,8 @@ def without_executor(text: str) -> str:
 
 
 def without_frames(error: Any, room: str) -> None:
-    """Take the hook's frames, of files below `room`, out of the tracebacks that an error quotes: of a Python function's, say, that ran
-    a step itself."""
+    """Take the hook's frames, of files below `room`, out of the tracebacks that an error quotes: of a Python function that ran a
+    step itself, say."""
     text = getattr(error, "_message", None)
     if isinstance(text, str) and room in text:
         set_text(error, re.sub(_FRAME % re.escape(room), "", text, flags=re.MULTILINE))

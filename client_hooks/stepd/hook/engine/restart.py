@@ -193,7 +193,8 @@ class Loading:
         at_once = [item for item in items if not item.name.startswith("iterator/")]
         apart = [[item] for item in items if item not in at_once]
         for k, some in enumerate([at_once, *apart] if at_once else apart):
-            inputs = [file, carrier.strings(f"names{k}", [item.name for item in some]), carrier.strings(f"slices{k}", [""] * len(some))]
+            names, slices = [item.name for item in some], [""] * len(some)
+            inputs = [file, carrier.strings(f"names{k}", names), carrier.strings(f"slices{k}", slices)]
             loaded = carrier.node(f"load{k}", "RestoreV2", inputs, dtypes=[item.dtype for item in some]).name
             where |= {item.name: f"{loaded}:{i}" if i else loaded for i, item in enumerate(some)}
         types = {item.name: item.dtype for item in items}
