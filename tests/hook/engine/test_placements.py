@@ -18,7 +18,7 @@ def printed(capfd: Any, **options: Any) -> Counter[str]:
     """What a session prints that is run, and extended, under a graph of its own."""
     with tf.Graph().as_default():
         x = tf.placeholder(tf.float32, [2], name="x")
-        y = tf.tanh(x, name="y")
+        y = tf.tanh(tf.sin(tf.cos(x, name="v"), name="w"), name="y")
         with tf.Session(config=tf.ConfigProto(log_device_placement=True, **options)) as session:
             for _ in range(4):
                 session.run(y, {x: np.ones(2)})
@@ -31,7 +31,7 @@ def printed(capfd: Any, **options: Any) -> Counter[str]:
 
 def test_copies_are_not_printed(hooked: Any, capfd: Any) -> None:
     plain = printed(capfd)
-    assert plain == {"x": 2, "y": 2, "z": 1, "z/y": 1}
+    assert plain == {"x": 2, "v": 2, "w": 2, "y": 2, "z": 1, "z/y": 1}
     listener = hooked(chaos=Chaos(2, "in-session", seed=1, devices=2))
     assert printed(capfd) == plain
     assert any(switch.ok and not switch.rollback for switch in listener.switches)
