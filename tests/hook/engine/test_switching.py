@@ -273,6 +273,25 @@ def test_an_executor_that_cannot_wait_for_another_device_is_not_made_to(
         assert train(session, x, loss, step, batches(2)) == expected
 
 
+@pytest.mark.parametrize(
+    ("option", "value"), [("memory_optimization", "HEURISTICS"), ("auto_mixed_precision_onednn_bfloat16", "ON")]
+)
+def test_rewriters_that_look_at_all_that_a_device_has_see_what_they_saw(
+    hooked: Any, reply: Any, two_devices: Any, option: str, value: str
+) -> None:
+    rewriters = two_devices.graph_options.rewrite_options
+    setattr(rewriters, option, type(rewriters).DESCRIPTOR.fields_by_name[option].enum_type.values_by_name[value].number)
+    listener = hooked()
+    x, _, loss, step = model()
+    with tf.Session(config=two_devices) as session:
+        session.run(tf.global_variables_initializer())
+        (engine,) = listener.engines
+        engine.request_switch(everything_on(engine, engine.devices()[1].name), Way.IN_SESSION, reply)
+        outcome = reply.wait()
+        assert not outcome.ok and "the program chose" in outcome.error
+        train(session, x, loss, step, batches(2))
+
+
 def test_a_strategy_is_not_blamed_for_a_device_that_is_not_there(hooked: Any, reply: Any, two_devices: Any) -> None:
     two_devices.graph_options.place_pruned_graph = True
     listener = hooked()
