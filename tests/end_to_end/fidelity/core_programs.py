@@ -47,7 +47,7 @@ CORE = frozenset(
         "queues.sparse_maps",
         "randomness.kernels",
         "recipes.scaled",
-        "remade.gone",
+        "remade.emptied",
         "remade.parts_of_a_table",
         "remade.queue",
         "rewritten.half_weights",

@@ -158,18 +158,34 @@ def unhurried():
     return options
 
 
-def program_gone(record):
-    """The files of two data sets are gone when their iterators are in the middle of them."""
+def program_emptied(record):
+    """The files of two data sets are emptied when their iterators are in the middle of them, and have read on."""
     lines = []
     for k in range(2):
-        with open(f"gone{k}.txt", "w") as f:
+        with open(f"emptied{k}.txt", "w") as f:
             f.writelines(f"line {n} of {k}\n" for n in range(12))
-        lines.append(tf.data.make_initializable_iterator(tf.data.TextLineDataset(f"gone{k}.txt")))
+        lines.append(tf.data.make_initializable_iterator(tf.data.TextLineDataset(f"emptied{k}.txt")))
     nexts = [iterator.get_next() for iterator in lines]
     with tf.Session() as sess:
         sess.run([iterator.initializer for iterator in lines])
         for k in range(10):
             record.value(f"{k}", sess.run(nexts))
             if k == 3:
-                os.remove("gone0.txt")
-                os.remove("gone1.txt")
+                for n in range(2):
+                    os.truncate(f"emptied{n}.txt", 0)
+
+
+def program_replaced(record):
+    """Files that are replaced by others of the same name when iterators are in the middle of them."""
+    sets = {"lines": tf.data.TextLineDataset, "pieces": lambda name: tf.data.FixedLengthRecordDataset(name, 8)}
+    for name, make in sets.items():
+        with open(name, "w") as f:
+            f.writelines(f"first {k}\n" for k in range(9))
+        word = tf.data.make_one_shot_iterator(make(name)).get_next()
+        with tf.Session() as sess:
+            record.value(f"{name} 0", sess.run(word))
+            with open("other", "w") as f:
+                f.writelines(f"other {k}\n" for k in range(9))
+            os.replace("other", name)
+            for k in range(1, 7):
+                record.value(f"{name} {k}", sess.run(word))

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from stepd.hook import clocks
-from stepd.hook.engine import capi, names, queues
+from stepd.hook.engine import capi, names, open_files, queues
 from stepd.hook.engine.checkpoints import state_dir
 from stepd.hook.engine.copies import Copy
 from stepd.hook.engine.departing import departing
@@ -230,6 +230,8 @@ class _Successor:
         """What is to be carried now. Raises SwitchRefusedError when it cannot be."""
         owned = inventory(self._view, self._engine.kinds.history())
         found = self._engine.restart_obstacle(owned.obstacles)
+        if not found and owned.iterators and (name := open_files.gone()):
+            found = f"{name} was removed or replaced, and an iterator that reads it would open it again"
         if found:
             raise SwitchRefusedError(found)
         return owned
