@@ -111,12 +111,15 @@ def between(name: str, value: Any) -> Any:
         "reverse": lambda: tf.reverse(value, [], name=name),
         "where": lambda: tf.where_v2(tf.zeros([4, 3], tf.bool), value * value, value, name=name),
         "cast": lambda: tf.raw_ops.Cast(x=value, DstT=tf.float32, name=name),
+        "recast": lambda: tf.bitcast(tf.bitcast(value, tf.int32), tf.float32, name=name),
+        "several": lambda: tf.raw_ops.IdentityN(input=[tf.zeros([2]), value], name=name)[1],
+        "computed": lambda: tf.pad(value, tf.zeros_like(tf.shape([[0, 0], [0, 0]])) * tf.ones([2, 1], tf.int32), name=name),
     }
     return ways[name]()
 
 
 @pytest.mark.parametrize(
-    "way", ["reshape", "tile", "pad", "transpose", "turned", "negated", "split", "mean", "reverse", "where", "cast"]
+    "way", "reshape tile pad transpose turned negated split mean reverse where cast recast several computed".split()
 )
 def test_what_changes_nothing_lies_with_the_two_that_meet_without_it(way: str) -> None:
     with tf.Graph().as_default() as graph:

@@ -91,7 +91,7 @@ def _rewritten_together(view: GraphView) -> Iterator[tuple[str, str]]:
         if node.op in rules.ARITHMETIC:
             yield from ((name, node.name) for name in _behind_tuples(view, node))
         for source, k in node.inputs:
-            for producer, between in unchanged.behind_names(view, source) if k >= 0 else ():
+            for producer, between in unchanged.behind_names(view, source, k) if k >= 0 else ():
                 if _fused(view, producer, between, node):
                     yield from ((name, node.name) for name in (producer.name, *between))
                     yield from ((other, node.name) for other in _with_constants(view, producer, node))
@@ -105,6 +105,8 @@ def _rewritten_together(view: GraphView) -> Iterator[tuple[str, str]]:
 def _fused(view: GraphView, producer: Node, between: tuple[str, ...], consumer: Node) -> bool:
     if any(producer.op in first and consumer.op in second for first, second in rules.FUSED):
         return True
+    if between and any(producer.op in first and consumer.op in second for first, second, _ in rules.REWRITTEN_APART):
+        return True  # what lies between two devices is not taken out
     if not _is_alike(producer, consumer):
         return False
     if _small_first(view, producer, consumer) and consumer.name not in for_updates.only(view):

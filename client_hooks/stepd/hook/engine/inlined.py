@@ -22,7 +22,7 @@ def neighbours(view: GraphView, call: Node) -> Iterator[str]:
         return
     inside = {inner.op for body in view.bodies(call.proto) for inner in body.node_def}
     for source, k in call.inputs:
-        for producer, between in unchanged.behind_names(view, source) if k >= 0 else ():
+        for producer, between in unchanged.behind_names(view, source, k) if k >= 0 else ():
             if _meet({producer.op}, inside):
                 yield from (producer.name, *between, *_given(producer))
     for name, between in _readers(view, call.name):

@@ -37,15 +37,15 @@ def beside(view: GraphView, node: Node, constants: frozenset[str]) -> Iterator[s
             yield from between
             yield from _powers(view, below)
             yield from unwanted.behind(view, below.name)
-            given = [name for name, k in below.inputs if k >= 0]
-            for maker, handing_on in (_behind(view, name) for name in given if name not in constants):
+            given = [each for each in below.inputs if each[1] >= 0]
+            for maker, handing_on in (_behind(view, *each) for each in given if each[0] not in constants):
                 yield from (*handing_on, maker.name)
-            yield from _with_readers(view, [name for name in given if name in constants])
+            yield from _with_readers(view, [name for name, _ in given if name in constants])
 
 
 def _down(view: GraphView, node: Node, constants: frozenset[str]) -> list[tuple[Node, tuple[str, ...]]]:
     """What `node` is given that a constant may be pushed into, and what lies in between and may turn out to change nothing."""
-    given = [_behind(view, name) for name, k in node.inputs if k >= 0 and name not in constants]
+    given = [_behind(view, name, k) for name, k in node.inputs if k >= 0 and name not in constants]
     alike: frozenset[str] = frozenset().union(*(ops for ops in rules.PUSHED_DOWN if node.op in ops))
     found = [(below, between) for below, between in given if below.op in alike and below.name not in constants]
     if node.op == "Mul" or node.op in rules.QUOTIENTS:
@@ -71,10 +71,10 @@ def _powers(view: GraphView, node: Node) -> Iterator[str]:
             yield name
 
 
-def _behind(view: GraphView, name: str) -> tuple[Node, tuple[str, ...]]:
-    """What makes the value `name`, and what only hands it on where nothing was broadcast, with what computes along which axes it
-    sums: Grappler takes such ops out, but leaves an Identity that waits where something of it is on another device. So it does with
-    a tuple's whose barrier, or what only that waits for, is on another device."""
+def _behind(view: GraphView, name: str, index: int) -> tuple[Node, tuple[str, ...]]:
+    """What makes the output `index` of `name`, and what only hands it on where nothing was broadcast, with what computes along
+    which axes it sums: Grappler takes such ops out, but leaves an Identity that waits where something of it is on another device.
+    So it does with a tuple's whose barrier, or what only that waits for, is on another device."""
     between: list[str] = []
     while True:
         node = view.nodes[name]
@@ -83,10 +83,10 @@ def _behind(view: GraphView, name: str) -> tuple[Node, tuple[str, ...]]:
             between += [name, *_with_readers(view, [other for other, k in others if k >= 0 and view.nodes[other].op != "Const"])]
             for barrier in (other for other, k in others if k < 0 and view.nodes[other].op == "NoOp"):
                 between += [barrier, *unwanted.before(view, barrier)]
-            name = first[0]
-        elif behind := unchanged.handed_on(view, node):
+            name, index = first
+        elif behind := unchanged.handed_on(view, node, index):
             between += behind[1]
-            name = behind[0]
+            name, index = behind[0]
         else:
             return node, tuple(between)
 

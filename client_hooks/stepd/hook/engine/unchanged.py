@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 import numpy as np
 from tensorflow.python.framework import tensor_util
 
+from stepd.hook.engine import folded
 from stepd.hook.engine.graphview import GraphView, Node
 
 NAMES = frozenset({"Identity", "StopGradient", "PreventGradient", "Snapshot"})
@@ -26,45 +27,51 @@ _NOTHING_BY: dict[str, Callable[[np.ndarray], bool]] = {
     **dict.fromkeys(("Pad", "PadV2", "MirrorPad", "Slice", "Reverse"), lambda numbers: not numbers.any()),
     **dict.fromkeys(("ReverseV2", "Sum", "Mean", "Prod", "Max", "Min"), lambda axes: axes.size == 0),
 }
-_UNDONE_BY_ITSELF = frozenset({"Neg", "Transpose", "ConjugateTranspose", "Reciprocal", "Inv", "Conj", "LogicalNot", "Invert"})
+# Of these it may also be computed before the graph runs. (The sums of gradients are told their axes so; others look at them.)
+_MOVES = _NOTHING_BY.keys() - {"Sum", "Mean", "Prod", "Max", "Min"}
+_UNDONE_BY_ITSELF = frozenset(
+    {"Bitcast", "Neg", "Transpose", "ConjugateTranspose", "Reciprocal", "Inv", "Conj", "LogicalNot", "Invert"}
+)
 
 
-def behind_names(view: GraphView, name: str) -> Iterator[tuple[Node, tuple[str, ...]]]:
-    """`name`, and what makes its value behind each op that only hands it on; with the ops in between."""
+def behind_names(view: GraphView, name: str, index: int = 0) -> Iterator[tuple[Node, tuple[str, ...]]]:
+    """`name`, and what makes its output `index` behind each op that only hands it on; with the ops in between."""
     between: tuple[str, ...] = ()
     while True:
         node = view.nodes[name]
         yield node, between
-        behind = handed_on(view, node)
+        behind = handed_on(view, node, index)
         if behind is None:
             return
-        name, taken_out = behind
+        (name, index), taken_out = behind
         between = (*between, *taken_out)
 
 
-def handed_on(view: GraphView, node: Node) -> tuple[str, tuple[str, ...]] | None:
-    """Whose value `node` may hand on, and the ops that Grappler takes out then; None if it makes one of its own. What waits for
-    something else is no mere name."""
-    given = [name for name, k in node.inputs if k >= 0]
+def handed_on(view: GraphView, node: Node, index: int = 0) -> tuple[tuple[str, int], tuple[str, ...]] | None:
+    """Whose value `node` may hand on as its output `index`, and the ops that Grappler takes out then; None if it makes one of its
+    own. What waits for something else is no mere name."""
+    given = [each for each in node.inputs if each[1] >= 0]
     if not given or len(given) < len(node.inputs):
         return None
     if node.op in NAMES | _MAYBE_NOTHING or _does_nothing(view, node, given):
         return given[node.op == "Split"], (node.name,)
+    if node.op == "IdentityN":
+        return given[index], (node.name,)
     if node.op in ("Select", "SelectV2"):
-        chosen = _constant(view, given[0])
+        chosen = _constant(view, given[0][0])
         if chosen is not None and chosen.size and (chosen.all() or not chosen.any()):
             return given[1 if chosen.all() else 2], (node.name,)
     if node.op in _UNDONE_BY_ITSELF:
-        inner = view.nodes[given[0]]
+        inner = view.nodes[given[0][0]]
         if inner.op == node.op and all(k >= 0 for _, k in inner.inputs):
-            return inner.inputs[0][0], (node.name, inner.name)
+            return inner.inputs[0], (node.name, inner.name)
     return None
 
 
-def _does_nothing(view: GraphView, node: Node, given: Sequence[str]) -> bool:
-    if node.op in _NOTHING_BY:
-        value = _constant(view, given[1]) if len(given) > 1 else None
-        return value is not None and _NOTHING_BY[node.op](value)
+def _does_nothing(view: GraphView, node: Node, given: Sequence[tuple[str, int]]) -> bool:
+    if node.op in _NOTHING_BY and len(given) > 1:
+        value = _constant(view, given[1][0])
+        return _NOTHING_BY[node.op](value) if value is not None else node.op in _MOVES and given[1][0] in folded.constants(view)
     attr = node.proto.attr
     if node.op == "Cast":
         return bool(attr["SrcT"].type == attr["DstT"].type)
