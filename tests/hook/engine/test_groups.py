@@ -113,14 +113,16 @@ def between(name: str, value: Any) -> Any:
         "cast": lambda: tf.raw_ops.Cast(x=value, DstT=tf.float32, name=name),
         "recast": lambda: tf.bitcast(tf.bitcast(value, tf.int32), tf.float32, name=name),
         "several": lambda: tf.raw_ops.IdentityN(input=[tf.zeros([2]), value], name=name)[1],
+        "one": lambda: tf.raw_ops.AddN(inputs=[value], name=name),
         "computed": lambda: tf.pad(value, tf.zeros_like(tf.shape([[0, 0], [0, 0]])) * tf.ones([2, 1], tf.int32), name=name),
     }
     return ways[name]()
 
 
-@pytest.mark.parametrize(
-    "way", "reshape tile pad transpose turned negated split mean reverse where cast recast several computed".split()
-)
+WAYS = ("reshape", "tile", "pad", "transpose", "turned", "negated", "split", "mean", "reverse", "where", "cast")
+
+
+@pytest.mark.parametrize("way", [*WAYS, "recast", "several", "computed", "one"])
 def test_what_changes_nothing_lies_with_the_two_that_meet_without_it(way: str) -> None:
     with tf.Graph().as_default() as graph:
         x, w, b = (tf.placeholder(tf.float32, shape) for shape in ([4, 5], [5, 3], [3]))

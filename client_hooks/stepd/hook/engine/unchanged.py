@@ -75,7 +75,7 @@ def _does_nothing(view: GraphView, node: Node, given: Sequence[tuple[str, int]])
     attr = node.proto.attr
     if node.op == "Cast":
         return bool(attr["SrcT"].type == attr["DstT"].type)
-    return node.op in ("Split", "SplitV") and attr["num_split"].i == 1
+    return (node.op in ("Split", "SplitV") and attr["num_split"].i == 1) or (node.op == "AddN" and len(given) == 1)
 
 
 def neutral(view: GraphView, node: Node) -> tuple[str, int] | None:
