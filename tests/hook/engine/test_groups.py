@@ -170,3 +170,13 @@ def test_what_a_body_that_is_put_inline_meets_stays_with_the_call() -> None:
     together = group_of(graph)
     assert together["maker"] == together["product"] == together[call.name] == together["scaled"]
     assert together["other"] != together[call.name]
+
+
+def test_what_computes_an_exponent_lies_with_the_third_power() -> None:
+    """The square in its gradient is one only once the exponent is known, and shares a device with what the third power becomes."""
+    with tf.Graph().as_default() as graph:
+        x = tf.placeholder(tf.float32, [4, 3])
+        scaled = tf.multiply(tf.pow(x, tf.constant(1.0) + 2.0, name="cube"), 0.3, name="scaled")
+        tf.gradients(tf.square(scaled), x)
+    together = group_of(graph)
+    assert together["gradients/cube_grad/sub"] == together["cube"] == together["scaled"]

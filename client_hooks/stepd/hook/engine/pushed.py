@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from stepd.hook.engine import rules, sums, twins, unchanged, unwanted
+from stepd.hook.engine import folded, rules, sums, twins, unchanged, unwanted
 from stepd.hook.engine.graphview import GraphView, Node
 
 _SUMS = rules.SUMS_OF_TWO | {"AddN"}
@@ -63,12 +63,15 @@ def _is_scaled(view: GraphView, node: Node, constants: frozenset[str]) -> bool:
 
 
 def _powers(view: GraphView, node: Node) -> Iterator[str]:
-    """Of a third power: the other powers of its base, as its gradient takes. A square is joined with the one that the third power
-    becomes a product of, and which factor a constant goes into depends on who else reads it."""
+    """Of a third power: the other powers of its base, as its gradient takes, and what computes their exponents. A square is joined
+    with the one that the third power becomes a product of, and which factor a constant goes into depends on who else reads it."""
     base = node.inputs[0]
     for name in view.consumers[base[0]] if node.op == "Pow" else ():
-        if view.nodes[name].op in ("Pow", "Square") and base in view.nodes[name].inputs:
+        power = view.nodes[name]
+        if power.op in ("Pow", "Square") and base in power.inputs:
             yield name
+            exponents = [source for source, k in power.inputs[1:] if k >= 0 and view.nodes[source].op != "Const"]
+            yield from _with_readers(view, exponents if folded.constants(view).issuperset(exponents) else [])
 
 
 def _behind(view: GraphView, name: str, index: int) -> tuple[Node, tuple[str, ...]]:
