@@ -191,7 +191,7 @@ class Loading:
         file = carrier.scalar("file", self._checkpoint.path)
         where = {}
         at_once = [item for item in items if not item.name.startswith("iterator/")]
-        apart = [[item] for item in items if item not in at_once]
+        apart = [[item] for item in items if item.name.startswith("iterator/")]
         for k, some in enumerate([at_once, *apart] if at_once else apart):
             names, slices = [item.name for item in some], [""] * len(some)
             inputs = [file, carrier.strings(f"names{k}", names), carrier.strings(f"slices{k}", slices)]
