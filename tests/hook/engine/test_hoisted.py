@@ -21,6 +21,10 @@ def other() -> Any:
     return tf.placeholder(tf.float32, [4, 6])
 
 
+def nothing(x: Any) -> Any:
+    return tf.raw_ops.IdentityN(input=[x])[0]
+
+
 def together(make: Callable[[Any], Any]) -> set[str]:
     """Types of ops that move with others, of what is made of rows [4, 6]."""
     with tf.Graph().as_default() as graph:
@@ -35,6 +39,7 @@ def together(make: Callable[[Any], Any]) -> set[str]:
         (lambda x: tf.concat([tf.exp(x), tf.exp(other())], 1), "Exp ConcatV2"),
         (lambda x: tf.concat([tf.nn.relu(tf.exp(x)), tf.nn.relu(tf.exp(other()))], 1), "Exp Relu ConcatV2"),
         (lambda x: tf.concat([tf.reshape(tf.exp(x), [-1]), tf.reshape(tf.exp(other()), [-1])], 0), "Exp Reshape ConcatV2"),
+        (lambda x: tf.concat([nothing(tf.exp(x)), tf.exp(nothing(other()))], 1), "Exp IdentityN ConcatV2"),
         (lambda x: tf.concat([tf.exp(x), tf.sin(x)], 1), ""),
         (lambda x: tf.concat([tf.nn.relu(x), tf.nn.relu(other())], 1), ""),
         (lambda x: [tf.sigmoid(part) for part in split(x)], "Split Sigmoid"),

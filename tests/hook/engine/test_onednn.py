@@ -55,6 +55,11 @@ def keras_norm(x: Any) -> Any:
     return tf.reshape(y[0], [4, 6]) * leaf("scale", 6) + leaf("offset", 6)
 
 
+def nothing(x: Any) -> Any:
+    """What every `tf.custom_gradient` puts behind its function."""
+    return tf.raw_ops.IdentityN(input=[x])[0]
+
+
 ROWS, IMAGES = (4, 6), (2, 8, 8, 2)
 
 
@@ -76,6 +81,12 @@ ROWS, IMAGES = (4, 6), (2, 8, 8, 2)
         (lambda x: (lambda y: y * tf.tanh(tf.nn.softplus(y)))(convolution(x)), IMAGES, "Softplus Tanh Mul"),
         (lambda x: (lambda y: tf.maximum(0.2 * y, y))(convolution(x)), IMAGES, "BiasAdd Mul Maximum"),
         (lambda x: (lambda y: 0.5 * y * (1.0 + tf.erf(y / 1.4)))(dense(x)), ROWS, "BiasAdd Mul RealDiv Erf AddV2 Mul"),
+        (
+            lambda x: (lambda y: 0.5 * nothing(y) * (1.0 + nothing(tf.erf(nothing(y) / 1.4))))(dense(x)),
+            ROWS,
+            "BiasAdd IdentityN Mul IdentityN RealDiv Erf IdentityN AddV2 Mul",
+        ),
+        (lambda x: (lambda y: nothing(y) * tf.sigmoid(nothing(y)))(dense(x)), ROWS, "IdentityN IdentityN Sigmoid Mul"),
         (
             lambda x: (lambda y: y * (0.5 * (1.0 + tf.tanh(y + tf.pow(y, 3)))))(dense(x)),
             ROWS,

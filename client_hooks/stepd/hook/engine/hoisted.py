@@ -13,7 +13,7 @@ from itertools import zip_longest
 from stepd.hook.engine import rules, unchanged
 from stepd.hook.engine.graphview import GraphView, Node
 
-_RESHAPING = unchanged.NAMES | {"Reshape", "ExpandDims", "Squeeze"}
+_RESHAPING = unchanged.NAMES | {"Reshape", "ExpandDims", "Squeeze"}  # beside what turns out to change nothing
 _BEHIND = frozenset({"BiasAdd", "FusedBatchNorm", "FusedBatchNormV2", "FusedBatchNormV3"})  # a Relu stays with these
 
 
@@ -50,10 +50,18 @@ def _above(view: GraphView, concat: Node) -> Iterator[list[str]]:
 
 def _behind_shapes(view: GraphView, name: str, between: list[str]) -> str:
     """Who makes the elements that `name` hands on in another shape; who hands them on is added to `between`."""
-    while view.nodes[name].op in _RESHAPING:
+    while (behind := _reshaped(view, view.nodes[name])) is not None:
         between.append(name)
-        name = view.nodes[name].inputs[0][0]
+        name = behind
     return name
+
+
+def _reshaped(view: GraphView, node: Node) -> str | None:
+    """Whose elements `node` hands on, maybe in another shape; None if it computes its own."""
+    if node.op in _RESHAPING:
+        return node.inputs[0][0]
+    behind = unchanged.handed_on(view, node)
+    return None if behind is None else behind[0][0]
 
 
 def _below(view: GraphView, split: Node) -> Iterator[list[str]]:
@@ -78,7 +86,7 @@ def _ways_to_functions(view: GraphView, output: tuple[str, int]) -> Iterator[lis
         if output == next(iter(view.nodes[name].inputs), None):
             if _same_function(view, [name]):
                 yield [name]
-            elif view.nodes[name].op in _RESHAPING:
+            elif _reshaped(view, view.nodes[name]) == output[0]:
                 yield from ([*way, name] for way in _ways_to_functions(view, (name, 0)))
 
 

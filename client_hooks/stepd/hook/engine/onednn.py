@@ -11,14 +11,15 @@ from __future__ import annotations
 
 import itertools
 import weakref
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
 from stepd.hook.engine import rules, unchanged
 from stepd.hook.engine.graphview import GraphView, Node
 
 # The gradient's input that must come from the pooling itself: oneDNN's remembers where the maxima were.
 _REMEMBERS = {"MaxPoolGrad": ("MaxPool", 1), "MaxPool3DGrad": ("MaxPool3D", 1), "LRNGrad": ("LRN", 2)}
-_HANDS_ON = frozenset({"Identity", "StopGradient", "Cast"})
+_NAMES = frozenset({"Identity", "StopGradient", "Cast"})  # whatever they wait for
+_SAME_SHAPE = frozenset({"Reshape", "Squeeze", "BroadcastTo"})  # only where it happens to be: taken for a change here
 _BIASED = frozenset({"BiasAdd", "BiasAddV1", "Add", "AddV2"})
 # Of what a gelu or a normalization is made.
 _PIECES = frozenset({"Mul", "RealDiv", "Div", "Add", "AddV2", "Sub", "Pow", "Square", "Neg", "Cast", "Identity"})
@@ -40,7 +41,18 @@ def together(view: GraphView) -> Iterator[tuple[str, ...]]:
                 yield maker.name, node.name
         rule = _ACTIVATIONS.get(node.op)
         if rule is not None:
-            yield from rule(view, node)
+            yield from (_with_between(view, names) for names in rule(view, node))
+
+
+def _with_between(view: GraphView, names: Sequence[str]) -> tuple[str, ...]:
+    """`names`, and what hands on a value of one to another: on another device it would not be taken out."""
+    found = dict.fromkeys(names)
+    for name in names:
+        for source, k in view.nodes[name].inputs:
+            for maker, between in unchanged.behind_names(view, source, k) if k >= 0 else ():
+                if maker.name in found:
+                    found.update(dict.fromkeys(between))
+    return tuple(found)
 
 
 def bias_gradients(view: GraphView) -> Iterator[tuple[str, str]]:
@@ -80,7 +92,7 @@ def _swish(view: GraphView, node: Node) -> Iterator[tuple[str, ...]]:
     """x * sigmoid(x), or x * sigmoid(1 * x) as TensorFlow's own swish writes it"""
     given = _value(view, node, 0)
     handed = None if given is None else unchanged.neutral(view, view.nodes[given[0]])
-    taken = {given, None if handed is None else (_made(view, handed[0]).name, handed[1])} - {None}
+    taken = {given, None if handed is None else _behind(view, *handed)} - {None}
     for product in _readers(view, node, {"Mul"}):
         if taken & set(_values(view, product)):
             yield node.name, product.name, *(() if given is None or handed is None else (given[0], handed[0]))
@@ -213,7 +225,8 @@ def _pieces(view: GraphView, node: Node, given: Callable[[str], list[str]], ops:
     stack = given(node.name)
     while stack and len(found) < _MOST_PIECES:
         name = stack.pop()
-        if name not in found and view.nodes[name].op in ops and not _is_layer(view, view.nodes[name]):
+        node = view.nodes[name]
+        if name not in found and (node.op in ops or _handed_on(view, node) is not None) and not _is_layer(view, node):
             found.append(name)
             stack += given(name)
     return found if len(found) < _MOST_PIECES else []
@@ -224,26 +237,29 @@ def _is_layer(view: GraphView, node: Node) -> bool:
     return node.op in _BIASED and any(k >= 0 and _made(view, s).op in products for s, k in node.inputs)
 
 
-def _made(view: GraphView, name: str) -> Node:
+def _behind(view: GraphView, name: str, k: int) -> tuple[str, int]:
+    """The value that `name` gives as its output `k`: (op, output), behind what only hands it on."""
+    while (behind := _handed_on(view, view.nodes[name], k)) is not None:
+        name, k = behind
+    return name, k
+
+
+def _handed_on(view: GraphView, node: Node, k: int = 0) -> tuple[str, int] | None:
+    if node.op in _NAMES and node.inputs and node.inputs[0][1] >= 0:
+        return node.inputs[0]
+    behind = None if node.op in _SAME_SHAPE else unchanged.handed_on(view, node, k)
+    return None if behind is None else behind[0]
+
+
+def _made(view: GraphView, name: str, k: int = 0) -> Node:
     """Who makes a value, behind what only hands it on."""
-    while view.nodes[name].op in _HANDS_ON and view.nodes[name].inputs and view.nodes[name].inputs[0][1] >= 0:
-        name = view.nodes[name].inputs[0][0]
-    return view.nodes[name]
+    return view.nodes[_behind(view, name, k)[0]]
 
 
 def _value(view: GraphView, node: Node, k: int) -> tuple[str, int] | None:
-    """The value that `node` takes as its input `k`: (op, output), behind what only hands it on."""
+    """The value that `node` takes as its input `k`, behind what only hands it on."""
     taken = [each for each in node.inputs if each[1] >= 0]
-    if k >= len(taken):
-        return None
-    made = _made(view, taken[k][0])
-    return (made.name, taken[k][1]) if made.name == taken[k][0] else (made.name, _output(view, taken[k][0]))
-
-
-def _output(view: GraphView, name: str) -> int:
-    """Which output of its maker the Identity `name` hands on."""
-    source, k = view.nodes[name].inputs[0]
-    return _output(view, source) if view.nodes[source].op in _HANDS_ON else k
+    return _behind(view, *taken[k]) if k < len(taken) else None
 
 
 def _values(view: GraphView, node: Node) -> list[tuple[str, int]]:
@@ -263,7 +279,7 @@ def _readers(view: GraphView, node: Node, ops: Collection[str]) -> list[Node]:
         for name in dict.fromkeys(view.consumers[stack.pop()]):
             if view.nodes[name].op in ops:
                 found.append(view.nodes[name])
-            elif view.nodes[name].op in _HANDS_ON:
+            elif _handed_on(view, view.nodes[name]) is not None:
                 stack.append(name)
     return found
 
