@@ -168,7 +168,7 @@ def program_drawing(record):
 
 
 def program_failing(record):
-    """Functions that TensorFlow does not inline fail: checks in them, calls that must stay calls; steps go on after it."""
+    """Functions that TensorFlow does not inline fail, by one check at a time; calls that must stay calls; steps go on after it."""
     x, n = tf.placeholder(tf.float32, [None], name="x"), tf.placeholder(tf.int32, [], name="n")
 
     @tf.function
@@ -185,4 +185,4 @@ def program_failing(record):
         for k in range(12):
             for which, step in enumerate(steps):
                 with record.error(f"{which} {k}"):
-                    record.value(f"{which} {k}", sess.run(step, {x: np.arange(3 if k % 3 else 4) + 1.0, n: k % 2}))
+                    record.value(f"{which} {k}", sess.run(step, {x: np.arange(3 if k % 3 else 4) + 1.0, n: 1 if k % 3 else k % 2}))
