@@ -29,6 +29,37 @@ def program_compiled(record):
         record.value("all", sess.run(tf.global_variables()))
 
 
+def program_computations(record):
+    """A loss and its gradient that XLA compiles as one op, first alone, then beside a loop that was built before."""
+    x = tf.placeholder(tf.float32, [4, 6], name="x")
+    w = tf.get_variable("w", initializer=waves(6, 6) * 0.4, use_resource=True)
+    h = tf.while_loop(lambda i, _: i < 3, lambda i, h: [i + 1, tf.tanh(tf.matmul(h, w)) + x], [0, x])[1]
+    plain_loss = tf.reduce_mean(tf.square(h))
+    plain = tf.train.GradientDescentOptimizer(0.1).minimize(plain_loss)
+
+    def compiled(x, w):
+        loss = tf.reduce_mean(tf.square(tf.nn.softplus(tf.tanh(tf.matmul(x, w)) * tf.exp(-x * x))))
+        return [loss, tf.gradients(loss, [w])[0]]
+
+    with tf.Session() as sess:
+        sess.run(tf.global_variables_initializer())
+        for k in range(8):
+            record.value(f"{k}", sess.run([plain_loss, plain], {x: waves(4, 6, k)})[0])
+        loss, gradient = tf.xla.experimental.compile(compiled, [x, w])
+        with tf.control_dependencies([loss, gradient]):
+            train = w.assign_sub(0.05 * gradient)
+        for k in range(8):
+            with record.error(f"compiled {k}"):
+                record.value(f"compiled {k}", sess.run([loss, gradient, train], {x: waves(4, 6, k)})[:2])
+            with record.error(f"beside {k}"):
+                record.value(f"beside {k}", sess.run([plain_loss, plain], {x: waves(4, 6, k)})[0])
+        record.value("all", sess.run(tf.global_variables()))
+    with tf.Session() as sess:
+        sess.run(tf.global_variables_initializer())
+        for k in range(8):
+            record.value(f"again {k}", sess.run([loss, gradient, train], {x: waves(4, 6, k)})[:2])
+
+
 TYPES = (tf.float16, tf.bfloat16, tf.float64, tf.complex64, tf.complex128, tf.int8, tf.uint8, tf.int16, tf.uint16, tf.uint32,
          tf.uint64, tf.int64, tf.bool, tf.string)  # fmt: skip
 

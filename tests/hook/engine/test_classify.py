@@ -52,6 +52,14 @@ def test_a_function_that_runs_as_one_and_draws_keeps_every_step_where_it_is(noin
     assert bool(held) == (seed is not None)  # whatever the function is named like
 
 
+def test_what_xla_compiles_as_a_whole_keeps_every_step_where_it_is() -> None:
+    with tf.Graph().as_default() as graph:
+        x = tf.placeholder(tf.float32, [2], name="x")
+        tf.xla.experimental.compile(lambda v: [tf.tanh(v) * 2.0], [x])
+        view = GraphView.parse(graph.as_graph_def().SerializeToString(), lambda name: name)
+    assert "XLA compiles as a whole" in classify(view).apart
+
+
 def test_what_prints_a_number_of_times_has_one_state() -> None:
     with tf.Graph().as_default() as graph:
         x = tf.placeholder(tf.float32, [2])

@@ -14,6 +14,10 @@ from tensorflow.core.framework import types_pb2
 from stepd.hook.engine import calls, graphview, groups, remaking, rules
 from stepd.hook.engine.graphview import GraphView, Node
 
+# What `tf.xla.experimental.compile` and rewriting for TPUs write on every op of a computation. TensorFlow makes one op of all ops
+# of the graph that bear one value, those of copies too, and functions of all its loops.
+_COMPUTATIONS = ("_xla_compile_id", "_tpu_replicate", "_replication_info")
+
 
 @dataclass(frozen=True)
 class Classes:
@@ -62,7 +66,7 @@ def classify(
     pinned = {**spread, **pinned}
     _pin_groups(view, together, pinned)
     group_of = {name: i for i, group in enumerate(together) for name in group}
-    apart = next((why for node in view.nodes.values() if (why := calls.draws_apart(view, node.proto))), "")
+    apart = next((why for node in view.nodes.values() if (why := _computation(node) or calls.draws_apart(view, node.proto))), "")
     return Classes(held, pinned, together, group_of, frozenset(variables - pinned.keys()), apart)
 
 
@@ -128,6 +132,12 @@ def _compiled(view: GraphView) -> dict[str, str]:
                 found[user] = f"is given what XLA compiles in {name}"
                 given += [user] if view.nodes[user].op == "Identity" else []
     return found
+
+
+def _computation(node: Node) -> str:
+    """Why steps must keep to the program's own ops where this one is part of a computation that is compiled as a whole."""
+    name = next((key for key in _COMPUTATIONS if key in node.proto.attr), "")
+    return f"{node.name} is part of a computation that XLA compiles as a whole ({name})" if name else ""
 
 
 def _asks_for_xla(node: Node) -> bool:
