@@ -260,3 +260,17 @@ def program_filters(record):
     scaled = tf.nn.conv2d(x / 127.5, blur, [1, 1, 1, 1], "SAME") / 9.0
     total = tf.add_n([x * x] * 5)
     seen(record, [scaled, total * 0.7, total / 3.0, tf.nn.conv2d(x, blur, [1, 1, 1, 1], "SAME") * 0.3], x)
+
+
+def program_stopped(record):
+    """A layer twice, the second time behind what hands its input on, which waits for the first or for another layer, or does not."""
+    x = tf.placeholder(tf.float32, [8, 6])
+    w, b = weights("w", 6, 6), weights("b", 6)
+    fetches = []
+    for hand_on in (tf.stop_gradient, tf.identity):
+        for y, other in ((x, None), (tf.sin(x), w), (tf.cos(x), w * 2.0)):
+            first = tf.tanh(tf.matmul(y, w if other is None else other) + b)
+            with tf.control_dependencies([] if other is None else [first]):
+                second = tf.tanh(tf.matmul(hand_on(y), w) + b)
+            fetches += [second, (first, second)]
+    seen(record, fetches, x)

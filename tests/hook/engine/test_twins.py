@@ -25,7 +25,12 @@ def test_what_computes_the_same_is_found_through_what_only_hands_on() -> None:
         x, y = tf.placeholder(tf.float32, [4], name="x"), tf.placeholder(tf.float32, [4], name="y")
         tf.multiply(x, y, name="one")
         tf.multiply(y, x, name="turned")
-        tf.multiply(tf.identity(x), y, name="handed")
+        tf.multiply(tf.identity(x, "named"), y, name="handed")
+        with tf.control_dependencies([y]):
+            tf.multiply(tf.stop_gradient(x, "stopped"), y, name="waiting")
+        first, second = tf.raw_ops.IdentityN(input=[y, x], name="both")
+        tf.multiply(first, second, name="of_both")
+        tf.multiply(first, tf.identity(first), name="of_one")  # another value
         tf.subtract(x, y, name="sub")
         tf.subtract(y, x, name="other_sub")
         tf.reduce_sum(x, 0, name="reduced")
@@ -33,9 +38,23 @@ def test_what_computes_the_same_is_found_through_what_only_hands_on() -> None:
         tf.random_uniform([4], name="drawn")
         tf.random_uniform([4], name="drawn_again")
         found = twins.of(view_of(graph))
-    assert [set(names) for names in found.sets] == [{"one", "turned", "handed"}]
+    assert [set(names) for names in found.sets] == [
+        {"one", "turned", "handed", "waiting", "of_both", "named", "stopped", "both", "x", "y"},
+    ]
     assert found.one == {"turned": "one"}
     assert found.count(["one", "turned", "sub", "sub"]) == 3
+
+
+@pytest.mark.parametrize(("hand_on", "together"), [(tf.stop_gradient, True), (tf.identity, False)])
+def test_what_stops_a_gradient_lies_with_what_it_waits_for(hand_on: Any, together: bool) -> None:
+    """It is taken out before its reader is joined with a bias and an activation, which waits then and is joined with nothing."""
+    with tf.Graph().as_default() as graph:
+        x, y = tf.placeholder(tf.float32, [4, 4], name="x"), tf.placeholder(tf.float32, [4, 4], name="y")
+        with tf.control_dependencies([tf.tanh(y, name="before")]):
+            handed = hand_on(x, name="handed")
+        tf.tanh(tf.matmul(handed, y))
+        groups = [set(group) for group in classify(view_of(graph)).groups]
+    assert ({"x", "before", "handed"} in groups) == together
 
 
 def test_constants_of_one_value_are_one_and_move_with_who_reads_them() -> None:

@@ -85,7 +85,7 @@ def _rewritten_together(view: GraphView) -> Iterator[tuple[str, str]]:
     for first, *others in (*twins.of(view).sets, *onednn.together(view)):
         yield from ((first, other) for other in others)
     for node in view.nodes.values():
-        for term in (*sorted(sums.first_terms(view, node)), *pushed.beside(view, node, constants)):
+        for term in (*sorted(sums.first_terms(view, node)), *pushed.beside(view, node, constants), *unchanged.waited_for(node)):
             yield term, node.name
         yield from ((name, node.name) for name in inlined.neighbours(view, node))
         if node.op in rules.ARITHMETIC:

@@ -7,12 +7,13 @@ are given: Grappler makes one of those, too, but only of what lies on one device
 
 from __future__ import annotations
 
+import itertools
 import weakref
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from stepd.hook.engine import folded, graphview, rules
+from stepd.hook.engine import folded, graphview, rules, unchanged
 from stepd.hook.engine.graphview import GraphView, Node
 
 _found: weakref.WeakKeyDictionary[GraphView, Twins] = weakref.WeakKeyDictionary()
@@ -51,9 +52,9 @@ def of(view: GraphView) -> Twins:
         alike = _alike(view, constants, strict=False)
         # What is made of constants is a constant before anything is joined, and of these every device has its own.
         folds = folded.certain(view)
-        sets = _sets({name: first for name, first in alike.items() if view.nodes[name].op != "Identity" and name not in folds})
+        sets = _sets({name: first for name, first in alike.items() if name not in folds})
         for names in sets.values():
-            names += _apart(view, names, constants)
+            names += [*_apart(view, names, constants), *_between(view, names)]
         members = frozenset(name for names in sets.values() for name in names)
         found = _found[view] = Twins(sure, _sets(sure), tuple(map(tuple, sets.values())), members)
     return found
@@ -84,22 +85,33 @@ def _apart(view: GraphView, names: Iterable[str], constants: Mapping[str, str]) 
     return [name for name in read if firsts.count(constants[name]) > 1]
 
 
+def _between(view: GraphView, names: Iterable[str]) -> list[str]:
+    """What hands a value on to some of these twins and not to all, and who makes it: on another device than that it would be taken
+    out too late."""
+    chains = [[[each for each, _ in _handed_on(view, *source)] for source in _sources(view, name)] for name in names]
+    reach = [{name for chain in of_one for name in chain} for of_one in chains]
+    found: dict[str, None] = {}
+    for *between, origin in itertools.chain.from_iterable(chains):
+        own = [name for name in between if not all(name in other for other in reach)]
+        found.update(dict.fromkeys([*own, origin] if own else ()))
+    return list(found)
+
+
 def _alike(view: GraphView, constants: Mapping[str, str], strict: bool) -> dict[str, str]:
-    """Op -> the first in the graph that computes the same. Not `strict`: identities hand on what they are given, what an op waits
-    for and who it is with make no difference."""
+    """Op -> the first in the graph that computes the same. Not `strict`: who hands a value on, what an op waits for and who it is
+    with make no difference."""
     first: dict[str, str] = {}
     seen: dict[Any, list[Node]] = {}
     for node in view.nodes.values():
         if not _computes(node):
             continue
-        given = [(source, index) for source, index in node.inputs if strict or index >= 0]
+        if not strict and node.op in unchanged.NAMES:
+            continue
+        given = list(node.inputs) if strict else [_origin(view, *source) for source in _sources(view, node.name)]
         # What is made of constants alone is folded, and waits for what they waited for.
         waits = any(view.nodes[source].inputs for source, _ in given) and all(source in constants for source, _ in given)
         given = [(source if waits else constants.get(source, source), index) for source, index in given]
         inputs = [(first.get(source, source), index) for source, index in given]
-        if node.op == "Identity" and not strict:
-            first[node.name] = inputs[0][0]
-            continue
         if graphview.op_def(node.op).is_commutative:
             inputs.sort()
         others = seen.setdefault((node.op, tuple(inputs), node.requested), [])
@@ -109,6 +121,28 @@ def _alike(view: GraphView, constants: Mapping[str, str], strict: bool) -> dict[
         else:
             first[node.name] = twin.name
     return first
+
+
+def _sources(view: GraphView, name: str) -> list[tuple[str, int]]:
+    return [source for source in view.nodes[name].inputs if source[1] >= 0]
+
+
+def _handed_on(view: GraphView, name: str, k: int) -> Iterator[tuple[str, int]]:
+    """The output `k` of `name`, and behind it whose value it may be, one by one; whatever who hands it on waits for."""
+    while True:
+        yield name, k
+        node = view.nodes[name]
+        if node.op in unchanged.NAMES and node.inputs and node.inputs[0][1] >= 0:
+            name, k = node.inputs[0]
+        elif behind := unchanged.handed_on(view, node, k):
+            name, k = behind[0]
+        else:
+            return
+
+
+def _origin(view: GraphView, name: str, k: int) -> tuple[str, int]:
+    *_, origin = _handed_on(view, name, k)
+    return origin
 
 
 def _computes(node: Node) -> bool:

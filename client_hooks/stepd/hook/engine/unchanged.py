@@ -68,6 +68,13 @@ def handed_on(view: GraphView, node: Node, index: int = 0) -> tuple[tuple[str, i
     return None
 
 
+def waited_for(node: Node) -> list[str]:
+    """What a StopGradient or its like is given and waits for, where it waits. Unlike an Identity that waits it is taken out before
+    neighbours are joined, if all of these share its device: its reader waits then, and is joined with nothing."""
+    waits = node.op in ("StopGradient", "PreventGradient") and any(k < 0 for _, k in node.inputs)
+    return [source for source, _ in node.inputs] if waits else []
+
+
 def _does_nothing(view: GraphView, node: Node, given: Sequence[tuple[str, int]]) -> bool:
     if node.op in _NOTHING_BY and len(given) > 1:
         value = _constant(view, given[1][0])
