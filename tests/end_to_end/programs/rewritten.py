@@ -265,7 +265,7 @@ def program_filters(record):
 def program_stopped(record):
     """A layer twice, the second time behind what hands its input on, which waits for the first or for another layer, or does not."""
     x = tf.placeholder(tf.float32, [8, 6])
-    w, b = weights("w", 6, 6), weights("b", 6)
+    w, b = tf.identity(weights("w", 6, 6)), tf.identity(weights("b", 6))  # read once
     fetches = []
     for hand_on in (tf.stop_gradient, tf.identity):
         for y, other in ((x, None), (tf.sin(x), w), (tf.cos(x), w * 2.0)):
