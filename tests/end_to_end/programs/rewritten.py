@@ -274,3 +274,31 @@ def program_stopped(record):
                 second = tf.tanh(tf.matmul(hand_on(y), w) + b)
             fetches += [second, (first, second)]
     seen(record, fetches, x)
+
+
+def program_waiting(record):
+    """Constants that wait for an update or a value, and go down into sums, products and convolutions all the same."""
+    x = tf.placeholder(tf.float32, [8, 12])
+    counter = tf.get_variable("counter", initializer=0.0, use_resource=True)
+    a, b, rows = tf.sin(x), tf.cos(x), tf.reshape(tf.concat([tf.sin(x), tf.cos(x)], 1), [-1, 2, 4, 3])
+    kernel = np.random.RandomState(3).randn(2, 2, 3, 4).astype(np.float32)
+    fetches = []
+    for before in (counter.assign_add(1.0), a):
+        with tf.control_dependencies([before]):
+            fetches += [a + b + 0.1, a * b * 0.3, 1.0 - (a - 0.3) - b, tf.nn.conv2d(rows, tf.constant(kernel), 1, "SAME") * 0.3]
+    seen(record, fetches, x)
+
+
+def program_handed_through(record):
+    """Functions that hand on their argument between neighbours; gradients of twins of which one is multiplied by one."""
+    x = tf.placeholder(tf.float32, [8, 6])
+    w, b, v = weights("w", 6, 6), weights("b", 6), weights("v", 6)
+    nothing, named = tf.function(lambda t: t), tf.function(tf.identity)
+    fetches = []
+    for way in (nothing, named):
+        products = way(tf.sin(x) * tf.cos(x)) * 0.7, tf.log(way(tf.nn.softmax(x * v))), tf.square(way(x - tf.sin(x)))
+        fetches += [*products, way(tf.sin(x) + tf.cos(x)) + 0.1, tf.tanh(tf.nn.bias_add(way(tf.matmul(tf.sin(x), w)), b))]
+    t = tf.tanh(tf.sin(x))
+    tails = [one + 0.2 + tf.sin(t) + 0.7 - 0.33 for one in (t + 0.1, (t + 0.1) * 1.0)]
+    fetches += tf.gradients(sum(tf.reduce_sum(tf.sin(tail)) for tail in tails), t)
+    seen(record, fetches, x)

@@ -7,6 +7,7 @@ few in graphs of sessions, and stay. It must not know what else moves together.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 from stepd.hook.engine import calls, graphview, rules, unchanged
 from stepd.hook.engine.graphview import GraphView, Node
@@ -20,14 +21,30 @@ def neighbours(view: GraphView, call: Node) -> Iterator[str]:
     change places with them; with what they are given themselves where a constant may be pushed down into them."""
     if call.op not in rules.INLINED or calls.runs_as_one(call.proto):
         return
-    inside = {inner.op for body in view.bodies(call.proto) for inner in body.node_def}
-    for source, k in call.inputs:
-        for producer, between in unchanged.behind_names(view, source, k) if k >= 0 else ():
-            if _meet({producer.op}, inside):
-                yield from (producer.name, *between, *_given(producer))
-    for name, between in _readers(view, call.name):
-        if _meet(inside, {view.nodes[name].op}):
-            yield from (name, *between, *_given(view.nodes[name]))
+    bodies = view.bodies(call.proto)
+    inside = {inner.op for body in bodies for inner in body.node_def}
+    producers = [each for source, k in call.inputs if k >= 0 for each in unchanged.behind_names(view, source, k)]
+    readers = [(view.nodes[name], between) for name, between in _readers(view, call.name)]
+    through = any(map(_hands_on, bodies))  # what stands before the call meets what stands behind it
+    behind = inside.union(reader.op for reader, _ in readers if through)
+    before = inside.union(producer.op for producer, _ in producers if through)
+    for producer, between in producers:
+        if _meet({producer.op}, behind):
+            yield from (producer.name, *between, *_given(producer))
+    for reader, between in readers:
+        if _meet(before, {reader.op}):
+            yield from (reader.name, *between, *_given(reader))
+
+
+def _hands_on(body: Any) -> bool:
+    """Does a function return one of its arguments, or one that an op in it only hands on?"""
+    inner = {node.name: node for node in body.node_def}
+    for value in body.ret.values():
+        while ":" in value and inner[value.partition(":")[0]].op in unchanged.NAMES:
+            value = inner[value.partition(":")[0]].input[0]
+        if ":" not in value:
+            return True
+    return False
 
 
 def _meet(before: set[str], behind: set[str]) -> bool:

@@ -132,7 +132,7 @@ def _constants_follow(view: GraphView, device_of: dict[str, str], devices: Devic
         device_of.pop(name, None)
         places = {device_of.get(reader) for reader in view.consumers[name]}
         device = places.pop() if len(places) == 1 else None
-        if device is not None and not view.nodes[name].inputs and device in devices.allowed(view.nodes[name]):
+        if device is not None and device in devices.allowed(view.nodes[name]):
             device_of[name] = device
 
 

@@ -134,8 +134,10 @@ def _handed_on(view: GraphView, name: str, k: int) -> Iterator[tuple[str, int]]:
         node = view.nodes[name]
         if node.op in unchanged.NAMES and node.inputs and node.inputs[0][1] >= 0:
             name, k = node.inputs[0]
-        elif behind := unchanged.handed_on(view, node, k):
+        elif behind := unchanged.handed_on(view, node, k, surely=True):
             name, k = behind[0]
+        elif one := unchanged.neutral(view, node):
+            name, k = one
         else:
             return
 

@@ -47,13 +47,13 @@ def behind_names(view: GraphView, name: str, index: int = 0) -> Iterator[tuple[N
         between = (*between, *taken_out)
 
 
-def handed_on(view: GraphView, node: Node, index: int = 0) -> tuple[tuple[str, int], tuple[str, ...]] | None:
+def handed_on(view: GraphView, node: Node, index: int = 0, surely: bool = False) -> tuple[tuple[str, int], tuple[str, ...]] | None:
     """Whose value `node` may hand on as its output `index`, and the ops that Grappler takes out then; None if it makes one of its
-    own. What waits for something else is no mere name."""
+    own. What waits for something else is no mere name. `surely`: None, too, where that hangs on what is not looked at."""
     given = [each for each in node.inputs if each[1] >= 0]
     if not given or len(given) < len(node.inputs):
         return None
-    if node.op in NAMES | _MAYBE_NOTHING or _does_nothing(view, node, given):
+    if node.op in (NAMES if surely else NAMES | _MAYBE_NOTHING) or _does_nothing(view, node, given, surely):
         return given[node.op == "Split"], (node.name,)
     if node.op == "IdentityN":
         return given[index], (node.name,)
@@ -75,10 +75,11 @@ def waited_for(node: Node) -> list[str]:
     return [source for source, _ in node.inputs] if waits else []
 
 
-def _does_nothing(view: GraphView, node: Node, given: Sequence[tuple[str, int]]) -> bool:
+def _does_nothing(view: GraphView, node: Node, given: Sequence[tuple[str, int]], surely: bool) -> bool:
     if node.op in _NOTHING_BY and len(given) > 1:
         value = _constant(view, given[1][0])
-        return _NOTHING_BY[node.op](value) if value is not None else node.op in _MOVES and given[1][0] in folded.constants(view)
+        computed = not surely and node.op in _MOVES and given[1][0] in folded.constants(view)
+        return _NOTHING_BY[node.op](value) if value is not None else computed
     attr = node.proto.attr
     if node.op == "Cast":
         return bool(attr["SrcT"].type == attr["DstT"].type)
