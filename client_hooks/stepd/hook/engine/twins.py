@@ -53,8 +53,9 @@ def of(view: GraphView) -> Twins:
         # What is made of constants is a constant before anything is joined, and of these every device has its own.
         folds = folded.certain(view)
         sets = _sets({name: first for name, first in alike.items() if name not in folds})
+        one = constants | {name: alike.get(name, name) for name in folds if view.nodes[name].op != "Const"}
         for names in sets.values():
-            names += [*_apart(view, names, constants), *_between(view, names)]
+            names += [*_apart(view, names, one), *_between(view, names)]
         members = frozenset(name for names in sets.values() for name in names)
         found = _found[view] = Twins(sure, _sets(sure), tuple(map(tuple, sets.values())), members)
     return found
@@ -78,11 +79,17 @@ def _equal_constants(view: GraphView, waiting: bool) -> dict[str, str]:
     }
 
 
-def _apart(view: GraphView, names: Iterable[str], constants: Mapping[str, str]) -> list[str]:
-    """The constants of which twins read one each, where they could read the same."""
-    read = dict.fromkeys(source for name in names for source, k in view.nodes[name].inputs if k >= 0 and source in constants)
-    firsts = [constants[name] for name in read]
-    return [name for name in read if firsts.count(constants[name]) > 1]
+def _apart(view: GraphView, names: Iterable[str], one: Mapping[str, str]) -> list[str]:
+    """The constants of which twins read one each, where they could read the same, and what computes them. `one`: constant -> the
+    first that is the same."""
+    read = dict.fromkeys(source for name in names for source, k in view.nodes[name].inputs if k >= 0 and source in one)
+    firsts = [one[name] for name in read]
+    found = dict.fromkeys(name for name in read if firsts.count(one[name]) > 1)
+    for name in (stack := list(found)):  # it grows
+        given = [source for source, k in view.nodes[name].inputs if k >= 0 and view.nodes[source].op != "Const"]
+        stack += [source for source in given if source not in found]
+        found.update(dict.fromkeys(given))
+    return list(found)
 
 
 def _between(view: GraphView, names: Iterable[str]) -> list[str]:
