@@ -195,3 +195,24 @@ def program_counted_cost_model(record):
             record.value(f"{k}", sess.run(y, {x: [[float(k)] * 8] * 8}, run_metadata=meta))
             there.append(meta.HasField("cost_graph"))
         record.value("cost graphs", there)
+
+
+def program_collectives(record):
+    """Steps whose options say by which key the collectives of a graph meet, beside a variable that is updated."""
+    from tensorflow.python.ops import collective_ops
+
+    x, v = tf.placeholder(tf.float32, [2]), tf.get_variable("v", initializer=[1.0, 1.0])
+    options, reduced = tf.RunOptions(), []
+    options.experimental.collective_graph_key = 3
+    for k in range(2):
+        with tf.device(f"/cpu:{k}"):
+            reduced.append(collective_ops.all_reduce(tf.tanh(x + k), 2, 3, 4, "Add", "Id"))
+    with tf.control_dependencies(reduced):
+        update = v.assign_add(reduced[0] * 0.5)
+    with tf.Session(config=tf.ConfigProto(device_count={"CPU": 2})) as sess:
+        sess.run(tf.global_variables_initializer())
+        for k in range(3):
+            record.value(f"before {k}", sess.run(v))
+        for k in range(6):
+            record.value(f"{k}", sess.run([reduced, update], {x: [k, 1]}, options=options)[0])
+        record.value("v", sess.run(v))

@@ -188,18 +188,20 @@ class Routing:
         if not _never_ran(error) or not self._put(undone.strategy).ok:
             self.blame(undone)
 
-    def mind_debugger(self, options: config_pb2.RunOptions) -> None:
-        """Where RunOptions have TensorFlow's debugger watch ops by their names only the program's own run from now on.
+    def mind_options(self, options: config_pb2.RunOptions) -> None:
+        """Where RunOptions have TensorFlow's debugger watch ops by their names, or name the graph whose collectives meet, only the
+        program's own ops run from now on.
 
         Options without anything to watch are no such: hooks of a MonitoredSession that ask for options leave empty ones.
         """
         engine = self._engine
-        if engine.debugged or not options.debug_options.debug_tensor_watch_opts:
+        watched = options.debug_options.debug_tensor_watch_opts
+        if engine.bound or not (watched or options.experimental.collective_graph_key):
             return
-        engine.debugged = True
+        engine.bound = "the program debugs the session, by the names of its ops" if watched else "the program names its collectives"
         failed = engine.strategy_id
         if self._switcher is not None and self._switcher.live is not None and self._put(None).ok and failed:
-            engine.told.tell("strategy_failed", failed, "the program began to debug the session")
+            engine.told.tell("strategy_failed", failed, engine.bound)
 
     def _put(self, strategy: LiveStrategy | None) -> SwitchOutcome:
         """Put `strategy` in force; None: the program's own placement."""

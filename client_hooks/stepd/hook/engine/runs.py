@@ -46,7 +46,7 @@ class Runs:
                 return self._noted(kind, notes, options, feeds, fetches, targets)
             traced = engine.told.wants(kind, b"" if options is None else capi.buffer_bytes(options))
         else:
-            engine.routing.mind_debugger(asks)
+            engine.routing.mind_options(asks)
             traced = engine.told.overhears(kind, asks, options, metadata)
         if traced is not None:
             options, metadata = traced.options, traced.metadata

@@ -75,7 +75,7 @@ class SessionEngine:
         self.known = Known()
         self.closed = False
         self.queue_ops: Ops | None = None  # on the session's queues, of the last restart
-        self.debugged = False  # has TensorFlow's debugger watched a run?
+        self.bound = ""  # why a run's options ask for the program's own ops
         self.ran = False
         self.unoptimized = False  # may a step have been built when the graph was too small for Grappler?
         self.left_behind = 0  # raw sessions that restarts have replaced and that are still there
@@ -223,8 +223,8 @@ class SessionEngine:
 
     def left_alone(self) -> str:
         """Why the session keeps to the program's own ops, whatever is asked; "" where it need not."""
-        if self.debugged:
-            return "the program debugs the session, by the names of its ops"
+        if self.bound:
+            return self.bound
         if self.unoptimized:
             return "a step ran when the graph was so small that TensorFlow leaves its ops as they are, which it would not in a copy"
         if why := session_config.kept_as_it_is(self.session_options[1]):

@@ -102,12 +102,13 @@ class Told:
         return None, options if asks.ByteSize() else None, None
 
     def asks_for_something(self, asks: config_pb2.RunOptions) -> bool:
-        """Would such a run write RunMetadata, or what a debugger wants? A MonitoredSession runs every step with both, whether one
-        of its hooks asks for something or not; others limit the time of every step."""
+        """Would such a run write RunMetadata, or what a debugger wants, or does it say whose collectives meet? A MonitoredSession
+        runs every step with both, whether one of its hooks asks for something or not; others limit the time of every step."""
         config = self._engine.session_options[1]
         if config is not None and config.graph_options.build_cost_model:
             return True
-        return bool(asks.trace_level or asks.output_partition_graphs or asks.debug_options.ByteSize())
+        meets = asks.experimental.collective_graph_key
+        return bool(asks.trace_level or asks.output_partition_graphs or asks.debug_options.ByteSize() or meets)
 
     def wants(self, kind: Kind, own: bytes) -> Traced | None:
         """What to ask of a run by whose RunOptions, `own`, the program asks for nothing; what comes behind those is merged in."""
