@@ -172,6 +172,18 @@ def test_what_a_body_that_is_put_inline_meets_stays_with_the_call() -> None:
     assert together["other"] != together[call.name]
 
 
+def test_what_stands_before_a_call_that_hands_on_its_argument_meets_what_stands_behind_it() -> None:
+    with tf.Graph().as_default() as graph:
+        x, v = (tf.placeholder(tf.float32, [4, 3], name=name) for name in "xv")
+        call = tf.function(lambda t: (tf.identity(t), tf.exp(t)))(tf.multiply(tf.tanh(x, name="maker"), v, name="product"))
+        tf.multiply(call[0], 0.7, name="scaled")
+        other = tf.function(tf.exp)(tf.multiply(tf.tanh(x), v, name="other_product"))
+        tf.multiply(other, 0.7, name="other_scaled")
+    together = group_of(graph)
+    assert together["maker"] == together["product"] == together[call[0].op.name] == together["scaled"]
+    assert together["other_product"] != together["other_scaled"]
+
+
 def test_what_computes_an_exponent_lies_with_the_third_power() -> None:
     """The square in its gradient is one only once the exponent is known, and shares a device with what the third power becomes."""
     with tf.Graph().as_default() as graph:

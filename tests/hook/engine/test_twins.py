@@ -45,6 +45,18 @@ def test_what_computes_the_same_is_found_through_what_only_hands_on() -> None:
     assert found.count(["one", "turned", "sub", "sub"]) == 3
 
 
+def test_twins_of_computed_constants_lie_with_what_computes_them() -> None:
+    """As the gradients of two losses that are added: each has ones of its own, which are one constant on one device."""
+    with tf.Graph().as_default() as graph:
+        x = tf.placeholder(tf.float32, [4], name="x")
+        for name, factor in (("one", 1.0), ("two", 1.0)):
+            tf.multiply(tf.multiply(x, factor), tf.fill([4], 3.0, name=f"{name}_filled"), name=name)
+        tf.sin(tf.fill([4], 3.0, name="read_by_no_twin"))
+        found = twins.of(view_of(graph))
+    assert any({"one", "two", "one_filled", "two_filled"} <= set(names) for names in found.sets)
+    assert "read_by_no_twin" not in found.members
+
+
 @pytest.mark.parametrize(("hand_on", "together"), [(tf.stop_gradient, True), (tf.identity, False)])
 def test_what_stops_a_gradient_lies_with_what_it_waits_for(hand_on: Any, together: bool) -> None:
     """It is taken out before its reader is joined with a bias and an activation, which waits then and is joined with nothing."""
