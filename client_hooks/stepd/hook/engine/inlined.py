@@ -40,9 +40,10 @@ def _hands_on(body: Any) -> bool:
     """Does a function return one of its arguments, or one that an op in it only hands on?"""
     inner = {node.name: node for node in body.node_def}
     for value in body.ret.values():
-        while ":" in value and inner[value.partition(":")[0]].op in unchanged.NAMES:
-            value = inner[value.partition(":")[0]].input[0]
-        if ":" not in value:
+        node = inner.get(value.partition(":")[0])
+        while node is not None and node.op in unchanged.NAMES:
+            node = inner.get(node.input[0].partition(":")[0])
+        if node is None:
             return True
     return False
 

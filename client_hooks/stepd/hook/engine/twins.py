@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import itertools
 import weakref
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -83,9 +84,10 @@ def _apart(view: GraphView, names: Iterable[str], one: Mapping[str, str]) -> lis
     """The constants of which twins read one each, where they could read the same, and what computes them. `one`: constant -> the
     first that is the same."""
     read = dict.fromkeys(source for name in names for source, k in view.nodes[name].inputs if k >= 0 and source in one)
-    firsts = [one[name] for name in read]
-    found = dict.fromkeys(name for name in read if firsts.count(one[name]) > 1)
-    for name in (stack := list(found)):  # it grows
+    times = Counter(one[name] for name in read)
+    found = dict.fromkeys(name for name in read if times[one[name]] > 1)
+    stack = list(found)
+    for name in stack:  # it grows
         given = [source for source, k in view.nodes[name].inputs if k >= 0 and view.nodes[source].op != "Const"]
         stack += [source for source in given if source not in found]
         found.update(dict.fromkeys(given))
@@ -96,10 +98,10 @@ def _between(view: GraphView, names: Iterable[str]) -> list[str]:
     """What hands a value on to some of these twins and not to all, and who makes it: on another device than that it would be taken
     out too late."""
     chains = [[[each for each, _ in _handed_on(view, *source)] for source in _sources(view, name)] for name in names]
-    reach = [{name for chain in of_one for name in chain} for of_one in chains]
+    times = Counter(name for of_one in chains for name in {name for chain in of_one for name in chain})
     found: dict[str, None] = {}
     for *between, origin in itertools.chain.from_iterable(chains):
-        own = [name for name in between if not all(name in other for other in reach)]
+        own = [name for name in between if times[name] < len(chains)]
         found.update(dict.fromkeys([*own, origin] if own else ()))
     return list(found)
 
