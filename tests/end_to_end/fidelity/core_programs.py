@@ -51,6 +51,7 @@ CORE = frozenset(
         "remade.emptied",
         "remade.parts_of_a_table",
         "remade.queue",
+        "rewritten.factors",
         "rewritten.half_weights",
         "rewritten.nothing_between",
         "rewritten.parts",

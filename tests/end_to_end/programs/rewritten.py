@@ -302,3 +302,16 @@ def program_handed_through(record):
     tails = [one + 0.2 + tf.sin(t) + 0.7 - 0.33 for one in (t + 0.1, (t + 0.1) * 1.0)]
     fetches += tf.gradients(sum(tf.reduce_sum(tf.sin(tail)) for tail in tails), t)
     seen(record, fetches, x)
+
+
+def program_factors(record):
+    """One constant factor after another, and their gradients: in which order they are multiplied hangs on how many ops of the whole
+    step are equal."""
+    x = tf.placeholder(tf.float32, [4, 8])
+    h = 0.071 * tf.matmul(x, weights("w", 8, 8)) * 1.658 * 1.56 / 1.182
+    h = 0.935 * tf.matmul(tf.tanh(tf.pow(h, 3) * 0.794 * 0.1), weights("ww", 8, 8))
+    h = tf.pow(h + 0.321 * h[:, :], 3) * 1.458 * 0.1
+    h = tf.tanh(tf.tanh(0.838 * (h + 1.564 * h[:, :])) * 0.9)
+    loss = 0.7 * tf.reduce_mean(0.3 * tf.square(h))
+    gradients = tf.gradients(loss, tf.trainable_variables())
+    seen(record, [gradients, [loss, gradients]], x)

@@ -13,7 +13,7 @@ from typing import Any
 
 from tensorflow.core.framework import graph_pb2
 
-from stepd.hook.engine import capi, terms
+from stepd.hook.engine import ballast, capi, terms
 from stepd.hook.engine.classify import Classes
 from stepd.hook.engine.copy import copied_nodes
 from stepd.hook.engine.devices import Devices
@@ -30,6 +30,7 @@ from stepd.hook.order.native import library
 from stepd.hook.order.native.library import Tables
 from stepd.hook.order.planning import NO_ORDER, still_possible
 from stepd.hook.order.steps import executed
+from stepd.hook.ports import StepKind
 from stepd.hook.rewrite import shared_reads
 from stepd.hook.rewrite.chosen import Chosen, within
 from stepd.hook.rewrite.facts import Facts
@@ -75,6 +76,7 @@ class Copy:
         self._operations: dict[str, Any] = {}
         self._to_fetch: dict[str, tuple[str, Any]] = {}  # what is fetched in the place of a sum, and its name
         self._here: dict[str, str] = {}
+        self._weights: dict[StepKind, int] = {}  # of the ballast that a step is asked for
         # Of kinds that were prepared for.
         self.routes: dict[Kind, Route] = {}
 
@@ -158,8 +160,17 @@ class Copy:
         self.plan, self._version = plan, self._mirror.version
         return True
 
-    def grow(self, view: GraphView, needed: set[str]) -> list[Any]:
-        """Copy what is changed among `needed` and not copied yet; returns what the session must be extended by."""
+    def grow(self, view: GraphView, kinds: Collection[Kind]) -> list[Any]:
+        """Copy what is changed of what `kinds` need and not copied yet; returns what the session must be extended by."""
+        made = self._copied(view, view.ancestors(name for kind in kinds for name in kind.ops()))
+        for kind in kinds:
+            if kind.step not in self._weights and not kind.in_parts:
+                ends = {split_input(name)[0] for name in (*kind.step.fetches, *kind.step.targets)}
+                self._weights[kind.step] = ballast.missing(view, executed(view, kind.step), ends, self.plan.device_of)
+                made += self._mirror.ballast.make(self._weights[kind.step])
+        return made
+
+    def _copied(self, view: GraphView, needed: set[str]) -> list[Any]:
         needed = needed | {share.by for share in self.plan.shares if share.op in needed}
         missing = [n for n in view.nodes if n in needed and n in self.plan.changed and n not in self._operations]
         for name in missing:
@@ -239,15 +250,18 @@ class Copy:
         fetches = [self._fetched(t) for t in kind.fetches]
         targets = [self._operation(op) for op in kind.targets]
         targets += [self._operations[name] for name in self.sums_of(capi.op_name(t.oper) for t in kind.fetches)]
-        if self.copies_of((capi.op_name(t.oper) for t in kind.fetches), map(capi.op_name, kind.targets)):
-            targets += [self._mirror.lowest] if self._mirror.lowest is not None else []
+        targets += self.besides(kind, (capi.op_name(t.oper) for t in kind.fetches), map(capi.op_name, kind.targets))
         feeds = {t: self._output(t) for t in kind.feeds}
         return Route(feeds, fetches, targets)
 
-    def copies_of(self, *ops: Iterable[str]) -> bool:
-        """Is any of the user's `ops` copied? A step that asks for none stays just as it is, and is not built anew: what Grappler
-        once took for a constant (a pattern's files, say) may have changed."""
-        return any(op in self._operations for each in ops for op in each)
+    def besides(self, kind: Kind, *ops: Iterable[str]) -> list[Any]:
+        """What else of the mirror a run of `kind`, which asks for the user's `ops`, is asked for. One that asks for none that is
+        copied stays just as it is, and is not built anew: what Grappler once took for a constant (a pattern's files, say) may have
+        changed."""
+        if not any(op in self._operations for each in ops for op in each):
+            return []
+        found = self._mirror.lowest, self._mirror.ballast.of(self._weights.get(kind.step, 0))
+        return [operation for operation in found if operation is not None]
 
     def sums_of(self, fetched: Iterable[str]) -> list[str]:
         """The user's sums among the ops `fetched` that are fetched by way of another op: a run is asked for them as well, so that

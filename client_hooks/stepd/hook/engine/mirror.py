@@ -13,6 +13,7 @@ from typing import Any
 from tensorflow.core.framework import graph_pb2, node_def_pb2, types_pb2
 
 from stepd.hook.engine import capi, names
+from stepd.hook.engine.ballast import Ballast
 from stepd.hook.engine.cluster import WorkerPlacer
 from stepd.hook.engine.copy import keep_resource_name
 from stepd.hook.engine.graphview import split_input, with_node
@@ -34,7 +35,7 @@ class Mirror:
     """One session's copy of the user's graph. Not thread-safe: call it under the graph's session lock."""
 
     def __init__(self, user_graph: Any, placer: WorkerPlacer | None = None, lowest_on: str = "") -> None:
-        """`lowest_on`: the device of the constant that runs of copies ask for; "" for none."""
+        """`lowest_on`: the device of the constant, and of the ballast, that runs of copies ask for; "" for none."""
         # Weakly: the session holds its graph, and both go when the program lets go of them.
         self._user_graph = weakref.ref(user_graph)
         self.placer = placer
@@ -45,6 +46,7 @@ class Mirror:
         # a graph with conditions). What a run asks for stays, and of that the first by name lies lowest.
         self.lowest: Any = None
         self._lowest_on = lowest_on
+        self.ballast = Ballast(self.graph, lowest_on, lambda: self.user_graph.graph_def_versions)
         # User ops whose name could not be used in the mirror: user name -> (name here, operation here).
         self.aliases: dict[str, tuple[str, Any]] = {}
         self._count = 0

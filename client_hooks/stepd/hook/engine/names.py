@@ -13,6 +13,7 @@ _MARK = re.compile(r"stepd_(\d+)/|-stepd_(\d+)(?:-[a-z][a-z0-9]*)*")
 # Numbers that the program's own names use.
 _foreign: set[str] = set()
 LOWEST = ".-stepd_0"  # a name before all others
+_BALLAST = "stepd_0/"
 EXECUTOR = "STEPD_PRIORITY"
 _ALIAS = re.compile(r"stepd_alias_(\d+)")
 
@@ -153,23 +154,28 @@ def repair_metadata(data: bytes, aliases: dict[str, str]) -> bytes:
 
     metadata = config_pb2.RunMetadata.FromString(data)
     for device in metadata.step_stats.dev_stats:
-        _drop(device.node_stats, lambda stats: stats.node_name == LOWEST)
+        _drop(device.node_stats, lambda stats: _is_besides(stats.node_name))
         for stats in device.node_stats:
             stats.node_name = user_text(stats.node_name, aliases)
             stats.timeline_label = user_text(stats.timeline_label, aliases)
-    _drop(metadata.cost_graph.node, lambda cost: cost.name == LOWEST)
+    _drop(metadata.cost_graph.node, lambda cost: _is_besides(cost.name))
     for cost in metadata.cost_graph.node:
         cost.name = user_text(cost.name, aliases)
     graphs = list(metadata.partition_graphs)
     for functions in metadata.function_graphs:
         graphs += [*functions.partition_graphs, functions.pre_optimization_graph, functions.post_optimization_graph]
     for graph in graphs:
-        _drop(graph.node, lambda node: node.name == LOWEST)
+        _drop(graph.node, lambda node: _is_besides(node.name))
         for node in graph.node:
             node.name = user_text(node.name, aliases)
             for i, source in enumerate(node.input):
                 node.input[i] = user_text(source, aliases)
     return metadata.SerializeToString()  # type: ignore[no-any-return]
+
+
+def _is_besides(name: str) -> bool:
+    """Is it something that runs of copies are asked for besides what the program asks for?"""
+    return name == LOWEST or name.startswith(_BALLAST)
 
 
 def _drop(items: Any, unwanted: Callable[[Any], bool]) -> None:

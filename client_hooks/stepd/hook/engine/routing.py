@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tensorflow.core.protobuf import config_pb2
 
-from stepd.hook.engine import containers, graphview, names, requests, session_config
+from stepd.hook.engine import capi, containers, graphview, names, requests, session_config
 from stepd.hook.engine.ahead import Ahead
 from stepd.hook.engine.devices import Devices
 from stepd.hook.engine.faults import reason
@@ -257,12 +257,12 @@ class Routing:
         serving = self._switcher.live.serving(kind, self._switcher.view())
         return serving.sums_of(name.partition(":")[0] for name in fetches)
 
-    def lowest(self, ends: Iterable[str], kind: Kind) -> list[str]:
-        """What else of the mirror a callable of `kind`, which asks for `ends`, must be asked for (`Mirror.lowest`)."""
-        if self._switcher is None or self._switcher.live is None or self._engine.mirror.lowest is None:
+    def besides(self, ends: Iterable[str], kind: Kind) -> list[str]:
+        """What else of the mirror a callable of `kind`, which asks for `ends`, must be asked for (`Copy.besides`)."""
+        if self._switcher is None or self._switcher.live is None:
             return []
         serving = self._switcher.live.serving(kind, self._switcher.view())
-        return [names.LOWEST] if serving.copies_of(name.partition(":")[0] for name in ends) else []
+        return [capi.op_name(operation) for operation in serving.besides(kind, (name.partition(":")[0] for name in ends))]
 
     def fetches_here(self, fetches: Iterable[str], kind: Kind) -> list[str]:
         """As `name_here`, of what a callable of `kind` fetches."""

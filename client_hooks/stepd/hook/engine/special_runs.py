@@ -159,8 +159,8 @@ class Callables:
         here = functools.partial(self._engine.routing.name_here, kind=kind)
         made.feed[:] = [here(name) for name in options.feed]
         sums = self._engine.routing.sums_fetched(options.fetch, kind)
-        lowest = self._engine.routing.lowest((*options.fetch, *options.target), kind)
-        made.target[:] = [*(here(name) for name in (*options.target, *sums)), *lowest]
+        besides = self._engine.routing.besides((*options.fetch, *options.target), kind)
+        made.target[:] = [*(here(name) for name in (*options.target, *sums)), *besides]
         made.fetch[:] = self._engine.routing.fetches_here(options.fetch, kind)
         for connection in made.tensor_connection:
             connection.from_tensor, connection.to_tensor = here(connection.from_tensor), here(connection.to_tensor)

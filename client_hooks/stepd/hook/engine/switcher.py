@@ -125,7 +125,7 @@ class Switcher:
             for kind in kinds:
                 by_copy.setdefault(copy.serving(kind, self.view()), []).append(kind)
             for serving, served in by_copy.items():
-                new += serving.grow(self.view(), self.view().ancestors(name for kind in served for name in kind.ops()))
+                new += serving.grow(self.view(), served)
             self._extend(session, new)
             routes = {k: self._on(session, serving, k) for serving, served in by_copy.items() for k in served if not k.in_parts}
         for kind in routes:
@@ -271,7 +271,7 @@ class Switcher:
                 raise SwitchRefusedError("a step reads and writes a variable without order, which is to stay where it is")
             self._check_known(kind)
             copy = copy.serving(kind, self.view())
-            new = copy.grow(self.view(), self.view().ancestors(kind.ops()))
+            new = copy.grow(self.view(), [kind])
             if new:
                 self._extend(session, new)
         return self._on(session, copy, kind)
