@@ -10,7 +10,7 @@ given as many equal constants as are missing. It must not know strategies, only 
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from tensorflow.core.framework import graph_pb2, types_pb2
@@ -27,11 +27,10 @@ _found: weakref.WeakKeyDictionary[GraphView, dict[str, int]] = weakref.WeakKeyDi
 class Ballast:
     """The ballast in one mirror, of any weight, which all copies share. Call it with the session's lock held."""
 
-    def __init__(self, graph: Any, device: str, versions: Callable[[], Any]) -> None:
-        """`device`: where it lies; "" for nowhere: there is none. `versions`: those of the program's graph."""
+    def __init__(self, graph: Any, device: str) -> None:
+        """`device`: where it lies; "" for nowhere: there is none."""
         self._graph = graph
         self._device = device
-        self._versions = versions
         self._constants: list[tuple[str, Any]] = []
         self._made: dict[int, Any] = {}
 
@@ -39,11 +38,12 @@ class Ballast:
         """The operation of which a run is asked so that Grappler takes out `weight` ops more; None if none is needed."""
         return self._made.get(weight)
 
-    def make(self, weight: int) -> list[Any]:
-        """See to it that there is one of `weight`; returns what the session must be extended by."""
+    def make(self, weight: int, versions: Any) -> list[Any]:
+        """See to it that there is one of `weight`; returns what the session must be extended by. `versions`: those of the program's
+        graph."""
         if weight <= 0 or weight in self._made or not self._device:
             return []
-        graph = graph_pb2.GraphDef(versions=self._versions())
+        graph = graph_pb2.GraphDef(versions=versions)
         constants = [_name(f"{k}") for k in range(len(self._constants), weight + 1)]  # of one more, the one that is left
         for name in constants:
             node = graph.node.add(name=name, op="Const", device=self._device)

@@ -167,7 +167,7 @@ class Copy:
             if kind.step not in self._weights and not kind.in_parts:
                 ends = {split_input(name)[0] for name in (*kind.step.fetches, *kind.step.targets)}
                 self._weights[kind.step] = ballast.missing(view, executed(view, kind.step), ends, self.plan.device_of)
-                made += self._mirror.ballast.make(self._weights[kind.step])
+                made += self._mirror.ballast.make(self._weights[kind.step], self._mirror.user_graph.graph_def_versions)
         return made
 
     def _copied(self, view: GraphView, needed: set[str]) -> list[Any]:

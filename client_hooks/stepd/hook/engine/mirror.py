@@ -46,7 +46,7 @@ class Mirror:
         # a graph with conditions). What a run asks for stays, and of that the first by name lies lowest.
         self.lowest: Any = None
         self._lowest_on = lowest_on
-        self.ballast = Ballast(self.graph, lowest_on, lambda: self.user_graph.graph_def_versions)
+        self.ballast = Ballast(self.graph, lowest_on)
         # User ops whose name could not be used in the mirror: user name -> (name here, operation here).
         self.aliases: dict[str, tuple[str, Any]] = {}
         self._count = 0
