@@ -7,6 +7,7 @@ that trains. It must not know what is made of that.
 from __future__ import annotations
 
 import weakref
+from collections.abc import Collection
 
 from stepd.hook.engine import graphview, rules
 from stepd.hook.engine.graphview import GraphView, Node
@@ -22,7 +23,7 @@ def only(view: GraphView) -> frozenset[str]:
     found = _found.get(view)
     if found is None:
         with_writes = view.descendants(name for name, node in view.nodes.items() if is_write(node.op))
-        ends = [name for name in view.nodes if name not in with_writes and _is_end(view, name)]
+        ends = [name for name in view.nodes if name not in with_writes and _is_end(view, name, with_writes)]
         elsewhere = set(ends)
         while ends:  # it grows
             for source, _ in view.nodes[ends.pop()].inputs:
@@ -33,14 +34,18 @@ def only(view: GraphView) -> frozenset[str]:
     return found
 
 
-def _is_end(view: GraphView, name: str) -> bool:
-    """Does nobody read it? A program fetches a loss that updates wait for. No end is a gradient of what nobody learns, which waits
-    for the others of its op (`tf.tuple`)."""
+def _is_end(view: GraphView, name: str, with_writes: Collection[str]) -> bool:
+    """Does nobody read it, or who is there `with_writes` only, but writes nothing? A program fetches a loss that updates wait for, and
+    one that it hands on behind them. No end is a gradient of what nobody learns, which waits for the others of its op (`tf.tuple`)."""
     if is_tuples(view, view.nodes[name]):
         return False
     has_value = view.nodes[name].op not in ("NoOp", "ControlTrigger")
     readers = graphview.takers(view, name) if has_value else view.consumers[name]
-    return all(view.nodes[user].op in rules.OF_SHAPES for user in readers)
+    return all(_is_no_way(view.nodes[user], with_writes) for user in readers)
+
+
+def _is_no_way(reader: Node, with_writes: Collection[str]) -> bool:
+    return reader.op in rules.OF_SHAPES or (reader.name in with_writes and not is_write(reader.op))
 
 
 def is_tuples(view: GraphView, node: Node) -> bool:
