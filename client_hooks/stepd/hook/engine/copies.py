@@ -182,7 +182,7 @@ class Copy:
             return []
         edges, device = self.plan.order.edges, functools.partial(self._device, view)
         plan = self.plan
-        where = plan.device_of, edges, device, *self._splits(view, missing), plan.reads, plan.sums, plan.lifts, plan.shares
+        where = plan.device_of, edges, device, *self._splits(view, missing), plan.reads, plan.sums, plan.lifts, plan.shares, functools.partial(self._home, view)
         mark = self._new_prefix()
         nodes = copied_nodes(view, missing, self._here_names(), mark, *where)
         if rounds.never_ends(nodes):
@@ -220,6 +220,9 @@ class Copy:
     def _device(self, view: GraphView, name: str) -> str:
         found = self.plan.device_of.get(name)
         return found if found or self._devices is None else home(view, self._devices, view.nodes[name])
+
+    def _home(self, view: GraphView, name: str) -> str:
+        return "" if self._devices is None else home(view, self._devices, view.nodes[name])
 
     def _here_names(self) -> dict[str, str]:
         aliases = {name: here for name, (here, _) in self._mirror.aliases.items()}

@@ -11,7 +11,7 @@ from typing import Any
 
 from tensorflow.core.framework import node_def_pb2
 
-from stepd.hook.engine import terms
+from stepd.hook.engine import stand_ins, terms
 from stepd.hook.engine.graphview import GraphView, Node
 from stepd.hook.engine.names import copy_name
 from stepd.hook.engine.reads import First
@@ -39,6 +39,7 @@ def copied_nodes(
     sums: terms.Orders | None = None,
     lifts: barriers.Lifts = barriers.NOTHING,
     shares: shared_reads.Shares = shared_reads.NOTHING,
+    home: Callable[[str], str] = str,
 ) -> list[node_def_pb2.NodeDef]:
     """NodeDefs of a copy of `names`, named by `mark`, in their order; behind them those that tie the `edges` of an order.
 
@@ -65,6 +66,7 @@ def copied_nodes(
         nodes = control.with_edges(nodes, order, view, edges, device, mark)
         nodes += terms.handed_over(view, made, mark, device)
         nodes += terms.carried(view, made, sums or {}, mark, device)
+        nodes += stand_ins.put(view, made, represented, mark, device, home)
     nodes += opened
     writes = {copy_name(name, mark): name for name in order}
     for node in nodes:

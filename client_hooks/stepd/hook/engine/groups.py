@@ -172,7 +172,8 @@ def _readers(view: GraphView, producer: Node, besides: Collection[str] = ()) -> 
     may_be_gone = (rules.OF_SHAPES if producer.op in rules.ARITHMETIC else frozenset()) | rules.KEEPS_FOR_GRADIENTS
     made_one = twins.of(view)
     users = (user for name in made_one.alike(producer.name) for user in view.consumers[name])
-    return made_one.count(user for user in users if user not in besides and view.nodes[user].op not in may_be_gone)
+    readers = (user for user in users if user not in besides and view.nodes[user].op not in may_be_gone)
+    return made_one.count(dict.fromkeys(readers))  # who reads it twice is one to Grappler
 
 
 def _with_constants(view: GraphView, producer: Node, consumer: Node) -> Iterator[str]:

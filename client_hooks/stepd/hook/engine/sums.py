@@ -152,7 +152,7 @@ def absorbed(view: GraphView, node: Node) -> bool:
     """Is this sum a term of another one and nothing else?"""
     made_one = twins.of(view)
     readers = [user for name in made_one.alike(node.name) for user in _readers(view, name)]
-    return made_one.count(readers) == 1 and view.nodes[readers[0]].op in _SUMS
+    return made_one.count(dict.fromkeys(readers)) == 1 and view.nodes[readers[0]].op in _SUMS
 
 
 def _readers(view: GraphView, name: str) -> list[str]:

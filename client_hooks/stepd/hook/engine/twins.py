@@ -57,6 +57,7 @@ def of(view: GraphView) -> Twins:
         one = constants | {name: alike.get(name, name) for name in folds if view.nodes[name].op != "Const"}
         for names in sets.values():
             names += [*_apart(view, names, one), *_between(view, names)]
+        sets |= _sets(_waiting(view, constants | alike))
         members = frozenset(name for names in sets.values() for name in names)
         found = _found[view] = Twins(sure, _sets(sure), tuple(map(tuple, sets.values())), members)
     return found
@@ -129,6 +130,21 @@ def _alike(view: GraphView, constants: Mapping[str, str], strict: bool) -> dict[
             others.append(node)
         else:
             first[node.name] = twin.name
+    return first
+
+
+def _waiting(view: GraphView, alike: Mapping[str, str]) -> dict[str, str]:
+    """Op -> the first in the graph that hands on the same, or nothing, and waits for the same: of these Grappler makes one, too,
+    since what waits is not taken out before. Both ends of the gradient of `y + y` are one value twice, that is, a product by two.
+    `alike`: op -> the first that computes the same."""
+    first: dict[str, str] = {}
+    seen: dict[Any, str] = {}
+    for node in view.nodes.values():
+        if node.op in unchanged.NAMES | {"NoOp"} and any(k < 0 for _, k in node.inputs):
+            inputs = sorted((first.get(source, alike.get(source, source)), k) for source, k in node.inputs)
+            one = seen.setdefault((node.op, tuple(inputs), node.requested), node.name)
+            if one != node.name:
+                first[node.name] = one
     return first
 
 

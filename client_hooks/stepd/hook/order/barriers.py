@@ -109,7 +109,7 @@ def _candidates(view: GraphView, classes: Classes) -> Iterator[Lift]:
         if not kept or any(name in classes.pinned or name in alike for name in (barrier, *awaited)):
             continue  # what stays, and what Grappler makes one of: its buffer has the readers of both
         for name in members:
-            if name in leading and name not in classes.pinned and not _may_begin_a_sum(view, name):
+            if name in leading and name not in classes.pinned and name not in alike and not _may_begin_a_sum(view, name):
                 yield Lift(name, barrier, kept)
 
 

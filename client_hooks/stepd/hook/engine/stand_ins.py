@@ -1,0 +1,58 @@
+"""What stands on a device for an op that others wait for and that a strategy has put elsewhere. Pure.
+
+Grappler takes waits out that say nothing new, and NoOps between those who wait and whom they wait for, where all share a device:
+gradients in a scope that waits for a normalization's updates are full of them. An op that still waits for something is left out of
+what is joined. So who waits for an op that plainly lies beside it waits for one beside it in a copy, too. It must not know what is
+joined.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from tensorflow.core.framework import node_def_pb2, types_pb2
+
+from stepd.hook.engine import rules
+from stepd.hook.engine.graphview import GraphView
+from stepd.hook.engine.names import copy_name
+
+_NONE = rules.CONTROL_FLOW | {"NoOp", "Const", "ControlTrigger", "Placeholder"}
+
+
+def put(
+    view: GraphView,
+    made: Mapping[str, node_def_pb2.NodeDef],
+    represented: Callable[[str], str],
+    mark: str,
+    device: Callable[[str], str],
+    home: Callable[[str], str],
+) -> list[node_def_pb2.NodeDef]:
+    """Have the copies `made` (user's op -> copy, changed in place) wait for stand-ins where they would wait for another device and
+    plainly do not; returns these. `represented`: the copy's name for a user's op; `device` and `home`: where it is, and is plainly."""
+    new: list[node_def_pb2.NodeDef] = []
+    known: dict[tuple[str, str], str] = {}
+    for name, node in made.items():
+        for source, index in view.nodes[name].inputs:
+            wait = f"^{represented(source)}"
+            if index >= 0 or wait not in node.input or view.nodes[source].op in _NONE or view.nodes[name].op == "NoOp":
+                continue
+            if device(source) == device(name) or home(source) != home(name):
+                continue
+            key = source, device(name)
+            if key not in known:
+                known[key] = f"{copy_name(source, mark)}-there{len(known)}"
+                new += _stand_in(known[key], wait, device(name))
+            node.input[list(node.input).index(wait)] = f"^{known[key]}"
+    return new
+
+
+def _stand_in(name: str, wait: str, device: str) -> list[node_def_pb2.NodeDef]:
+    """An op that Grappler leaves alone, since it might be fed."""
+    given = node_def_pb2.NodeDef(name=f"{name}-given", op="Const", device=device, input=[wait])
+    given.attr["dtype"].type = types_pb2.DT_FLOAT
+    given.attr["value"].tensor.dtype = types_pb2.DT_FLOAT
+    given.attr["value"].tensor.float_val.append(0.0)
+    handed = node_def_pb2.NodeDef(name=name, op="PlaceholderWithDefault", input=[given.name], device=device)
+    handed.attr["dtype"].type = types_pb2.DT_FLOAT
+    handed.attr["shape"].shape.unknown_rank = True
+    return [given, handed]
