@@ -77,6 +77,19 @@ def test_a_loss_that_updates_wait_for_is_not_for_updates_only() -> None:
     assert not {"loss", "MatMul", "Tanh"} & for_updates.only(view_of(make))
 
 
+def test_a_loss_that_is_handed_on_behind_the_step_is_not_for_updates_only() -> None:
+    """As slim's train_op is; an evaluation fetches the loss itself."""
+
+    def make(x: Any) -> None:
+        w = tf.get_variable("w", [6, 6], use_resource=True)
+        loss = tf.reduce_sum(tf.tanh(tf.matmul(x, w)), name="loss")
+        with tf.control_dependencies([tf.train.GradientDescentOptimizer(0.1).minimize(loss)]):
+            tf.identity(loss, "train_op")
+
+    only = for_updates.only(view_of(make))
+    assert "gradients/MatMul_grad/MatMul_1" in only and not {"loss", "MatMul", "Tanh"} & only
+
+
 def test_the_gradient_of_a_constant_that_nobody_learns_moves_with_what_it_reads() -> None:
     def make(x: Any) -> None:
         h = tf.tanh(tf.matmul(x, tf.get_variable("w", [6, 6], use_resource=True)))

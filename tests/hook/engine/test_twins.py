@@ -57,6 +57,21 @@ def test_twins_of_computed_constants_lie_with_what_computes_them() -> None:
     assert "read_by_no_twin" not in found.members
 
 
+def test_ends_of_a_tuple_that_hand_on_one_value_are_one() -> None:
+    """The two gradients of `y + y` are handed on by an Identity each, which wait for the same."""
+    with tf.Graph().as_default() as graph:
+        y, other = tf.placeholder(tf.float32, [4], name="y"), tf.placeholder(tf.float32, [4], name="other")
+        for name, waits in (("one", [y, other]), ("two", [other, y]), ("three", [y])):
+            with tf.control_dependencies(waits):
+                barrier = tf.no_op(f"{name}_barrier")
+            with tf.control_dependencies([barrier]):
+                tf.identity(y, f"{name}_end")
+                tf.identity(other, f"{name}_other")
+        tf.identity(y, "named")
+        found = [set(names) for names in twins.of(view_of(graph)).sets]
+    assert found == [{"one_barrier", "two_barrier"}, {"one_end", "two_end"}, {"one_other", "two_other"}]
+
+
 @pytest.mark.parametrize(("hand_on", "together"), [(tf.stop_gradient, True), (tf.identity, False)])
 def test_what_stops_a_gradient_lies_with_what_it_waits_for(hand_on: Any, together: bool) -> None:
     """It is taken out before its reader is joined with a bias and an activation, which waits then and is joined with nothing."""
@@ -111,6 +126,15 @@ def test_a_value_that_twins_of_one_op_read_has_one_reader() -> None:
         tf.add(inner, x, name="outer_again")
         together = [set(group) for group in classify(view_of(graph)).groups]
     assert {"inner", "outer", "outer_again"} <= set.union(*together)
+
+
+def test_who_reads_a_sum_twice_is_one_reader() -> None:
+    with tf.Graph().as_default() as graph:
+        x = tf.placeholder(tf.float32, [4])
+        total = tf.add_n([tf.sin(x), tf.cos(x), tf.exp(x)], name="inner")
+        tf.tanh(tf.add_n([total, total], name="outer"))
+        groups = classify(view_of(graph)).group_of
+    assert groups["inner"] == groups["outer"]
 
 
 def test_readers_of_twins_are_readers_of_one_value() -> None:

@@ -35,8 +35,8 @@ def only(view: GraphView) -> frozenset[str]:
 
 
 def _is_end(view: GraphView, name: str, with_writes: Collection[str]) -> bool:
-    """Does nobody read it, or who is there `with_writes` only, but writes nothing? A program fetches a loss that updates wait for, and
-    one that it hands on behind them. No end is a gradient of what nobody learns, which waits for the others of its op (`tf.tuple`)."""
+    """Does nobody read it, or only what comes behind writes without being one? A program fetches a loss that updates wait for, also
+    one that it hands on behind them. No end is a gradient of what nobody learns, which waits for others of its op (`tf.tuple`)."""
     if is_tuples(view, view.nodes[name]):
         return False
     has_value = view.nodes[name].op not in ("NoOp", "ControlTrigger")

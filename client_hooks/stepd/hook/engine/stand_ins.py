@@ -27,14 +27,16 @@ def put(
     device: Callable[[str], str],
     home: Callable[[str], str],
 ) -> list[node_def_pb2.NodeDef]:
-    """Have the copies `made` (user's op -> copy, changed in place) wait for stand-ins where they would wait for another device and
-    plainly do not; returns these. `represented`: the copy's name for a user's op; `device` and `home`: where it is, and is plainly."""
+    """Have the copies `made` (user's op -> copy, changed in place) wait for stand-ins where they would wait for another device
+    and plainly do not; returns these. `represented`: the copy's name for a user's op; `device`, `home`: where it is, is plainly."""
     new: list[node_def_pb2.NodeDef] = []
     known: dict[tuple[str, str], str] = {}
     for name, node in made.items():
+        if node.op == "NoOp":
+            continue  # of these Grappler makes one of its own for each device
         for source, index in view.nodes[name].inputs:
             wait = f"^{represented(source)}"
-            if index >= 0 or wait not in node.input or view.nodes[source].op in _NONE or view.nodes[name].op == "NoOp":
+            if index >= 0 or wait not in node.input or view.nodes[source].op in _NONE:
                 continue
             if device(source) == device(name) or home(source) != home(name):
                 continue
