@@ -72,6 +72,14 @@ def test_ends_of_a_tuple_that_hand_on_one_value_are_one() -> None:
     assert found == [{"one_barrier", "two_barrier"}, {"one_end", "two_end"}, {"one_other", "two_other"}]
 
 
+def test_what_decides_two_conditions_in_one_way_is_one() -> None:
+    with tf.Graph().as_default() as graph:
+        x, above = tf.placeholder(tf.float32, [4], name="x"), tf.placeholder(tf.bool, [])
+        for name in ("one", "two"):
+            tf.raw_ops.Switch(data=x, pred=tf.identity(above, name))
+        assert ("one", "two") in twins.of(view_of(graph)).sets
+
+
 @pytest.mark.parametrize(("hand_on", "together"), [(tf.stop_gradient, True), (tf.identity, False)])
 def test_what_stops_a_gradient_lies_with_what_it_waits_for(hand_on: Any, together: bool) -> None:
     """It is taken out before its reader is joined with a bias and an activation, which waits then and is joined with nothing."""

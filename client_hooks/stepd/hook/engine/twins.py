@@ -135,17 +135,22 @@ def _alike(view: GraphView, constants: Mapping[str, str], strict: bool) -> dict[
 
 def _waiting(view: GraphView, alike: Mapping[str, str]) -> dict[str, str]:
     """Op -> the first in the graph that hands on the same, or nothing, and waits for the same: of these Grappler makes one, too,
-    since what waits is not taken out before. Both ends of the gradient of `y + y` are one value twice, that is, a product by two.
+    where it does not take them out before. Both ends of the gradient of `y + y` are one value twice, that is, a product by two.
     `alike`: op -> the first that computes the same."""
     first: dict[str, str] = {}
     seen: dict[Any, str] = {}
     for node in view.nodes.values():
-        if node.op in unchanged.NAMES | {"NoOp"} and any(k < 0 for _, k in node.inputs):
+        if node.op in unchanged.NAMES | {"NoOp"} and _stays(view, node):
             inputs = sorted((first.get(source, alike.get(source, source)), k) for source, k in node.inputs)
             one = seen.setdefault((node.op, tuple(inputs), node.requested), node.name)
             if one != node.name:
                 first[node.name] = one
     return first
+
+
+def _stays(view: GraphView, node: Node) -> bool:
+    """Does it wait for something, or decide which way a condition goes?"""
+    return any(k < 0 for _, k in node.inputs) or any(view.nodes[user].op in rules.CONTROL_FLOW for user in view.consumers[node.name])
 
 
 def _sources(view: GraphView, name: str) -> list[tuple[str, int]]:
