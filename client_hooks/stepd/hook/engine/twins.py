@@ -150,7 +150,9 @@ def _waiting(view: GraphView, alike: Mapping[str, str]) -> dict[str, str]:
 
 def _stays(view: GraphView, node: Node) -> bool:
     """Does it wait for something, or decide which way a condition goes?"""
-    return any(k < 0 for _, k in node.inputs) or any(view.nodes[user].op in rules.CONTROL_FLOW for user in view.consumers[node.name])
+    return any(k < 0 for _, k in node.inputs) or any(
+        view.nodes[user].op in rules.CONTROL_FLOW for user in view.consumers[node.name]
+    )
 
 
 def _sources(view: GraphView, name: str) -> list[tuple[str, int]]:
