@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from stepd.core.errors import ProblemError, StrategyError
-from stepd.core.prepared import Prepared, prepare, topological_order
+from stepd.core.prepared import Prepared, Tables, prepare, topological_order
 from stepd.core.problem import Float, Index, Int, Problem
 from stepd.core.simulator import check_arrays
 from stepd.core.strategy import Strategy
@@ -225,13 +225,17 @@ def group_memory(prepared: Prepared) -> Int:
 
     Its resident bytes, and while one of its ops runs that op's temp_bytes and inputs; when it has ended, its outputs.
     """
-    tables = prepared.tables
+    peak = np.zeros(len(prepared.group_resident), dtype=np.int64)
+    np.maximum.at(peak, prepared.tables.group, op_memory(prepared.tables))
+    return prepared.group_resident + peak
+
+
+def op_memory(tables: Tables) -> Int:
+    """Bytes [n] beside resident ones that an op's device holds at some time because of it."""
     n = len(tables.resident)
     inputs = _sums(tables.output_bytes[tables.input], tables.input_pointer, n)
     outputs = _sums(tables.output_bytes, tables.output_pointer, n)
-    peak = np.zeros(len(prepared.group_resident), dtype=np.int64)
-    np.maximum.at(peak, tables.group, np.maximum(tables.temp + inputs, outputs))
-    return prepared.group_resident + peak
+    return np.asarray(np.maximum(tables.temp + inputs, outputs))
 
 
 def _sums(values: Int, pointer: Index, n: int) -> Int:

@@ -15,6 +15,7 @@ from stepd.core.placement.registry import PlanOptions
 from stepd.core.prepared import prepare
 from stepd.core.simulation_kernel import run_step
 from stepd.core.simulation_state import new_state
+from stepd.core.simulator import simulate_placement
 
 pytest.importorskip("ortools")
 from stepd.core.placement.exact import place
@@ -100,6 +101,55 @@ def test_exact_equals_brute_force(lab: Any, data: st.DataObject) -> None:
     else:
         assert not strategy.planner["feasible"]
         assert strategy.planner["status"] == "infeasible"
+
+
+def tight_problem(make: Any, seed: int) -> Any:
+    """5 ops on 2 devices; some take 0 seconds, others any; memory is what some strategy needs, to the byte."""
+    rng = np.random.default_rng(seed)
+    seconds = np.where(rng.random(5) < 0.3, 0.0, rng.exponential(1e-3, 5))[:, None] * rng.choice([0.5, 1.0], 2)
+    sizes, pairs = rng.integers(0, 5e6, 10), [(i, j) for j in range(5) for i in range(j)]
+    edges = [(i, j, k % 2, int(sizes[k])) for k, (i, j) in enumerate(pairs) if rng.random() < 0.5]
+    links = [(0, 1, 1e9, 1e-5), (1, 0, 2e9, 0.0)]
+    resident, temp = (np.where(rng.random(5) < 0.5, 0, rng.integers(0, 5e6, 5)).tolist() for _ in range(2))
+    roomy = make(seconds.tolist(), edges, links, [1 << 40] * 2, resident, temp)
+    needs = simulate_placement(roomy, rng.integers(0, 2, 5), rng.permutation(5)).device_peak_bytes
+    return make(seconds.tolist(), edges, links, needs.tolist(), resident, temp)
+
+
+def test_what_exact_claims_is_true(lab: Any) -> None:
+    """Also where ops take 0 seconds and times are no round numbers: then the best found may remain without proof."""
+    fitting = 0
+    for seed in range(30):
+        problem = tight_problem(lab.make_problem, seed)
+        best = best_of_all(problem)
+        strategy = place(problem, PlanOptions(max_work=1))
+        fitting += strategy.planner["feasible"]
+        assert strategy.predicted_step_seconds == pytest.approx(best, rel=1e-6) or not strategy.planner["feasible"], seed
+        assert strategy.planner["model_lower_bound_seconds"] <= best * (1 + 1e-9), seed
+        assert strategy.planner["status"] in (("optimal", "feasible") if strategy.planner["feasible"] else ("none",)), seed
+    assert fitting >= 29
+
+
+def test_bounded_work_finds_the_same_each_time(lab: Any) -> None:
+    rng = np.random.default_rng(1)
+    edges = [(int(rng.integers(j)), j, 0, int(rng.integers(1e6))) for j in range(1, 30)]
+    links = [(a, b, 1e9, 1e-5) for a, b in itertools.permutations(range(4), 2)]
+    seconds = rng.exponential(1e-3, (30, 1)) * rng.choice([0.5, 1.0, 2.0], (30, 4))
+    problem = lab.make_problem(seconds.tolist(), edges, links, [1 << 40] * 4)
+    answers = [place(problem, PlanOptions(max_work=1, workers=workers)) for workers in (1, 2, 2)]
+    assert answers[0].planner == answers[1].planner == answers[2].planner
+    assert all(np.array_equal(answers[0].priority, answer.priority) for answer in answers)
+
+
+def test_what_fits_to_the_byte_fits(lab: Any) -> None:
+    """Units of memory that sizes are rounded up to would forbid the fast device."""
+    resident, sent = [(1 << 28) - 1, (1 << 29) + 1], (1 << 20) + 1
+    links = [(0, 1, 1e9, 0.0), (1, 0, 1e9, 0.0)]
+    memory = [sum(resident) + sent] * 2
+    problem = lab.make_problem([[1.0, 5.0], [1.0, 5.0]], [(0, 1, 0, sent)], links, memory, resident, [sent, 0])
+    strategy = place(problem, PlanOptions())
+    assert strategy.planner["status"] == "optimal"
+    assert strategy.planner["model_lower_bound_seconds"] == pytest.approx(best_of_all(problem), rel=1e-6) == pytest.approx(2.0)
 
 
 def test_the_bound_holds_where_the_runtime_s_rules_are_left_out(lab: Any) -> None:

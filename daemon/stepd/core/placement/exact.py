@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 
@@ -17,6 +18,15 @@ from stepd.core.strategy import Strategy
 SMALL = 12
 """Up to this many ops the runtime's own rules are part of the model, and an optimum of it is one of the execution model."""
 
+FINE = 100_000_000
+"""Ticks of a small problem's step where its times are no round decimal numbers."""
+
+PROVEN = 1e-6
+"""Share of the step within which an answer that equals the bound is called optimal: what ticks lose of it."""
+
+INSTANT = 1e-5
+"""Seconds of ops that take none, as a share of the shortest time that one takes, while an order is looked for among them."""
+
 DEFAULT_WORK = 20.0
 """CP-SAT's deterministic seconds, where neither a clock nor `max_work` bounds the search."""
 
@@ -30,11 +40,32 @@ def place(problem: Problem, options: PlanOptions) -> Strategy:
     def found(placement: Index, priority: Index) -> None:
         answers.append((placement, priority))
 
-    solution = solve(problem, *start, limits, runtime_rules=problem.n_ops <= options.parameter("small", SMALL), found=found)
-    if solution.status == "infeasible":  # of rounded times, the runtime's rules may allow none where memory just suffices
-        solution = solve(problem, *start, limits, found=found)
-    placement, priority = min(answers, key=lambda answer: cost(problem, *answer))
-    return finish(problem, "exact", options, placement, priority, **facts(solution))
+    small = problem.n_ops <= options.parameter("small", SMALL)
+    limits = replace(limits, resolution=FINE) if small else limits
+    solution = solve(problem, *start, limits, runtime_rules=small, found=found)
+    best = min(answers, key=lambda answer: cost(problem, *answer))
+    if small and _claim(problem, best, solution)[0] in ("feasible", "none") and not problem.seconds.all():
+        solve(_with_instants(problem), *best, limits, runtime_rules=True, found=found)
+        best = min(answers, key=lambda answer: cost(problem, *answer))
+    status, gap = _claim(problem, best, solution)
+    told = facts(solution) | {"status": status, "optimality_gap": gap}
+    return finish(problem, "exact", options, best[0], best[1], **told)
+
+
+def _claim(problem: Problem, answer: tuple[Index, Index], solution: Solution) -> tuple[str, float]:
+    """Status and gap of a simulated answer. No schedule of the model is one of the runtime for certain, but every step of the
+    runtime is one of the model: its bound and its proof that nothing fits hold, and only an answer at the bound is optimal."""
+    overflow, step = cost(problem, *answer)
+    if overflow:
+        return ("infeasible" if solution.status == "infeasible" else "none"), 1.0
+    gap = max(0.0, 1.0 - solution.bound_seconds / step) if step > 0 else 0.0
+    return ("optimal" if gap <= PROVEN else "feasible"), gap
+
+
+def _with_instants(problem: Problem) -> Problem:
+    """Ops of 0 seconds take a moment each, so that the model says which of them goes first, and counts their memory."""
+    moment = INSTANT * float(problem.seconds[problem.seconds > 0].min(initial=1.0))
+    return replace(problem, seconds=np.where(problem.seconds == 0, moment, problem.seconds))
 
 
 def limits_of(options: PlanOptions) -> Limits:

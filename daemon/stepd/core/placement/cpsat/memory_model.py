@@ -2,23 +2,27 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from stepd.core.placement.cpsat.schedule_model import ScheduleModel, Transfer, Var
+from stepd.core.placement.cpsat.units import most_bytes
+from stepd.core.validation import op_memory
 
 
 def always_fits(model: ScheduleModel) -> bool:
     """Whether no placement can overflow a device: then memory needs no constraints."""
     tables = model.prepared.tables
-    worst = int(tables.resident.sum()) + int(tables.output_bytes.sum()) + int(tables.temp.max(initial=0))
-    return worst <= int(tables.memory.min())
+    return most_bytes(tables) <= int(tables.memory.min())
 
 
 def add_memory(model: ScheduleModel) -> None:
     """On each device: temp bytes of running ops, outputs made there and copies received, within what resident bytes leave."""
     tables, units = model.prepared.tables, model.units
+    held = op_memory(tables)  # at an instant, which use over time does not count
     uses: list[list[tuple[Var, int]]] = [[] for _ in tables.memory]
     for i, spans in enumerate(model.span):
         for d, span in spans.items():
-            if tables.temp[i] and units.ticks(tables.seconds[i, d]):
+            if tables.temp[i] and tables.seconds[i, d]:
                 uses[d].append((span, units.units(tables.temp[i])))
     for output in model.outputs():
         if tables.output_bytes[output]:
@@ -29,7 +33,7 @@ def add_memory(model: ScheduleModel) -> None:
                 if (output, d) in model.transfers:
                     uses[d].append((_received(model, model.transfers[output, d]), size))
     for d, use in enumerate(uses):
-        capacity = int(tables.memory[d]) // units.unit
+        capacity = units.units(min(int(tables.memory[d]), most_bytes(tables)))
         free = model.cp.new_int_var(0, capacity, f"free_{d}")
         resident = sum(
             units.units(model.prepared.group_resident[g]) * on[d]
@@ -39,12 +43,16 @@ def add_memory(model: ScheduleModel) -> None:
         model.cp.add(free + resident == capacity)
         if use:
             model.cp.add_cumulative([span for span, _ in use], [size for _, size in use], free)
+        for i in np.flatnonzero(tables.seconds[:, d] == 0).tolist():
+            if d in model.span[i]:
+                model.cp.add(free >= units.units(held[i])).only_enforce_if(model.op_on(i)[d])
 
 
 def _made(model: ScheduleModel, output: int) -> dict[int, Var]:
     """The output where it is made, from its producer's end until the last reader there and the last transfer from there."""
     cp, producer = model.cp, model.producer(output)
-    gone = cp.new_int_var(0, model.horizon, f"gone_{output}")
+    early = model.units.early
+    gone = cp.new_int_var(0, model.horizon + early, f"gone_{output}")
     cp.add(gone >= model.end[producer])
     for reader in model.readers(output):
         for d, on in model.op_on(producer).items():
@@ -57,7 +65,7 @@ def _made(model: ScheduleModel, output: int) -> dict[int, Var]:
                 cp.add(gone >= transfer.end).only_enforce_if(sent)
     return {
         d: cp.new_optional_interval_var(
-            model.end[producer], cp.new_int_var(0, model.horizon, f"kept_{output}_{d}"), gone, on, f"made_{output}_{d}"
+            model.end[producer] + early, cp.new_int_var(0, model.horizon, f"kept_{output}_{d}"), gone, on, f"made_{output}_{d}"
         )
         for d, on in model.op_on(producer).items()
     }
@@ -71,9 +79,10 @@ def _received(model: ScheduleModel, transfer: Transfer) -> Var:
     else:
         here = cp.new_bool_var(f"here_{name}")
         cp.add(sum(transfer.sent.values()) == here)
-    left = cp.new_int_var(0, model.horizon, f"left_{name}")
+    early = model.units.early
+    left = cp.new_int_var(0, model.horizon + early, f"left_{name}")
     for reader in model.readers(transfer.output):
         if transfer.dst in model.op_on(reader):
             cp.add(left >= model.end[reader]).only_enforce_if(here, model.op_on(reader)[transfer.dst])
     stays = cp.new_int_var(0, model.horizon, f"stays_{name}")
-    return cp.new_optional_interval_var(transfer.end, stays, left, here, f"received_{name}")
+    return cp.new_optional_interval_var(transfer.end + early, stays, left, here, f"received_{name}")

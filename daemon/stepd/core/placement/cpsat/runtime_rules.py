@@ -54,7 +54,7 @@ def _add_busy_devices(model: ScheduleModel) -> None:
         for j in range(len(model.start)):
             shared = model.op_on(i).keys() & model.op_on(j).keys()
             # An op of no length keeps nothing busy; whatever ended with it does.
-            if j == i or not shared or not all(model.units.ticks(tables.seconds[j, d]) for d in model.op_on(j)):
+            if j == i or not shared or not any(tables.seconds[j, d] > 0 for d in model.op_on(j)):
                 continue
             follows = cp.new_bool_var(f"follows_{j}_{i}")
             cp.add(start == model.end[j]).only_enforce_if(follows)

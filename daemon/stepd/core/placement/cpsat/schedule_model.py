@@ -66,10 +66,20 @@ class ScheduleModel:
         """The op that makes `output`."""
         return int(self.prepared.tables.output_op[output])
 
-    def transfer_ticks(self, output: int, src: int, dst: int) -> int:
-        """How long `output` takes from device to device."""
+    def lasts(self, seconds: float) -> tuple[int, int]:
+        """The least and the largest number of ticks that something may take."""
+        return self.units.ticks(seconds), self.units.most_ticks(seconds)
+
+    def transfer_lasts(self, output: int, src: int, dst: int) -> tuple[int, int]:
+        """The same of `output` from device to device."""
         tables = self.prepared.tables
-        return self.units.ticks(tables.latency[src, dst] + tables.output_bytes[output] / tables.bandwidth[src, dst])
+        return self.lasts(tables.latency[src, dst] + tables.output_bytes[output] / tables.bandwidth[src, dst])
+
+    def optional_span(self, start: Var, lasts: tuple[int, int], end: Var, here: Var, name: str) -> Var:
+        """An interval that is there when `here` is true."""
+        least, most = lasts
+        size = least if least == most else self.cp.new_int_var(least, most, f"lasts_{name}")
+        return self.cp.new_optional_interval_var(start, size, end, here, name)
 
     def route(self, src: int, dst: int) -> tuple[int, ...]:
         """The links that a transfer holds."""
@@ -104,30 +114,24 @@ def _add_ops(model: ScheduleModel) -> None:
     """Start, end and intervals of ops (Pesto 2-4, Moirai 4b and 6), the makespan, and the devices' load as a bound on it."""
     cp, tables, units = model.cp, model.prepared.tables, model.units
     none = np.zeros(len(tables.output_op))
-    least = op_seconds(model.prepared, "min")
-    heads, tails = top_levels(tables, least, none), upward_ranks(tables, least, none)
+    shortest = op_seconds(model.prepared, "min")
+    heads, tails = top_levels(tables, shortest, none), upward_ranks(tables, shortest, none)
     model.makespan = cp.new_int_var(units.ticks(float(tails.max(initial=0.0))), model.horizon, "makespan")
-    for i in range(len(least)):
-        # Heads and tails are rounded sums: a tick an op less, to stay below the sums of rounded parts.
-        slack = len(least)
-        earliest, rest = max(0, units.ticks(heads[i]) - slack), max(0, units.ticks(tails[i]) - slack)
-        earliest, rest = (units.ticks(heads[i]), units.ticks(tails[i])) if units.exact else (earliest, rest)
-        ticks = {d: units.ticks(tables.seconds[i, d]) for d in model.op_on(i)}
+    for i in range(len(shortest)):
+        earliest, rest = units.ticks(heads[i]), units.ticks(tails[i])
         start = cp.new_int_var(earliest, max(earliest, model.horizon - rest), f"start_{i}")
-        if len(set(ticks.values())) == 1:
-            size = next(iter(ticks.values()))
-            end = start + size
-            spans = {d: cp.new_optional_fixed_size_interval_var(start, size, on, f"op_{i}_{d}") for d, on in model.op_on(i).items()}
-        else:
-            end = cp.new_int_var(0, model.horizon, f"end_{i}")
-            spans = {d: cp.new_optional_interval_var(start, ticks[d], end, on, f"op_{i}_{d}") for d, on in model.op_on(i).items()}
+        sizes = {d: model.lasts(tables.seconds[i, d]) for d in model.op_on(i)}
+        one = next(iter(sizes.values()))
+        same = len(set(sizes.values())) == 1 and one[0] == one[1]
+        end = start + one[0] if same else cp.new_int_var(0, model.horizon, f"end_{i}")
+        spans = {d: model.optional_span(start, size, end, model.op_on(i)[d], f"op_{i}_{d}") for d, size in sizes.items()}
         model.start.append(start)
         model.end.append(end)
         model.span.append(spans)
         cp.add(end <= model.makespan)
     for d in range(len(tables.memory)):
-        here = [i for i in range(len(least)) if d in model.span[i]]
-        cp.add_no_overlap([model.span[i][d] for i in here if units.ticks(tables.seconds[i, d]) > 0])
+        here = [i for i in range(len(shortest)) if d in model.span[i]]
+        cp.add_no_overlap([model.span[i][d] for i in here])
         cp.add(sum(units.ticks(tables.seconds[i, d]) * model.op_on(i)[d] for i in here) <= model.makespan)
 
 
@@ -181,12 +185,10 @@ def _add_links(model: ScheduleModel) -> None:
     on_link: dict[int, list[Var]] = {}
     for transfer in model.transfers.values():
         for src, sent in transfer.sent.items():
-            ticks = model.transfer_ticks(transfer.output, src, transfer.dst)
-            span = model.cp.new_optional_interval_var(
-                transfer.start, ticks, transfer.end, sent, f"transfer_{transfer.output}_{src}_{transfer.dst}"
-            )
-            if ticks > 0:
-                for link in model.route(src, transfer.dst):
-                    on_link.setdefault(link, []).append(span)
+            lasts = model.transfer_lasts(transfer.output, src, transfer.dst)
+            name = f"transfer_{transfer.output}_{src}_{transfer.dst}"
+            span = model.optional_span(transfer.start, lasts, transfer.end, sent, name)
+            for link in model.route(src, transfer.dst):
+                on_link.setdefault(link, []).append(span)
     for spans in on_link.values():
         model.cp.add_no_overlap(spans)

@@ -14,17 +14,19 @@ from stepd.core.errors import PlannerError
 from stepd.core.placement.cpsat.memory_model import add_memory, always_fits
 from stepd.core.placement.cpsat.runtime_rules import add_runtime_rules
 from stepd.core.placement.cpsat.schedule_model import ScheduleModel, Var, build
-from stepd.core.placement.cpsat.units import Units, units_for
+from stepd.core.placement.cpsat.units import units_for
 from stepd.core.prepared import prepare
-from stepd.core.problem import Index, Int, Problem
+from stepd.core.problem import Index, Problem
 from stepd.core.simulator import Simulation, simulate_placement
+
+MOST_WORKERS = 128
+"""Beyond a few dozen CP-SAT's workers search alike; it refuses more than some thousands."""
 
 
 @dataclass(frozen=True)
 class Limits:
     """What a solve may use. seconds_left: of wall clock, asked when the model is built; work: CP-SAT's deterministic time. With
-    `work`, answers are the same every time as long as the wall clock suffices; without it (inf), workers do not wait for each
-    other."""
+    `work`, one worker gives the same answer every time as long as the wall clock suffices."""
 
     seconds_left: Callable[[], float]
     work: float
@@ -71,16 +73,14 @@ def solve(
     known = simulate_placement(problem, placement, priority)
     feasible = known.feasible or not memory
     longest = known.step_seconds if feasible else max(known.step_seconds, longest_step(prepared))
-    units = units_for(prepared.tables, longest, limits.resolution)
-    hint = _Hint(units, prepared.tables.seconds[np.arange(problem.n_ops), placement], known, placement)
+    units = units_for(prepared.tables, longest, limits.resolution, loose=runtime_rules)
     # A hint that overflows memory is no answer: a schedule that fits may be longer.
-    horizon = hint.makespan if feasible else hint.makespan + units.ticks(longest)
-    model = build(prepared, units, horizon + (0 if feasible and units.exact else problem.n_ops))
+    model = build(prepared, units, units.at(known.step_seconds) if feasible else units.at(longest) + 1)
     if memory and not always_fits(model):
         add_memory(model)
-    if runtime_rules:
+    if runtime_rules and not prepared.tables.handling.any():  # devices that handle transfers are busy beyond their ops
         add_runtime_rules(model)
-    hint.give(model, placement)
+    _hint(model, known, placement)
     return _run(model, placement, priority, limits, found)
 
 
@@ -93,10 +93,12 @@ def _run(
 ) -> Solution:
     solver = cp_model.CpSolver()
     if np.isfinite(limits.work):
+        # Workers tell what they find in the order in which they find it, which is another each time: one does the work of all.
         solver.parameters.max_deterministic_time = limits.work
         solver.parameters.interleave_search = True
-    # A single worker proves only; the large neighbourhood search that improves needs a second one.
-    solver.parameters.num_workers = max(2, limits.workers)
+        solver.parameters.num_workers = 1
+    else:  # a single worker proves only; the large neighbourhood search that improves needs a second one
+        solver.parameters.num_workers = min(max(2, limits.workers), MOST_WORKERS)
     solver.parameters.random_seed = limits.seed & 0x7FFFFFFF
     # Both cost the complete hint: probing takes longer than the budget, symmetry breaking forbids the hint's devices.
     solver.parameters.cp_model_probing_level = 0
@@ -142,70 +144,32 @@ def _read(model: ScheduleModel, value: Callable[[Var], int]) -> tuple[Index, Ind
     return placement, priority
 
 
-class _Hint:
-    """A simulated step in ticks: the same order of ops on devices and of transfers on links, every time recomputed in integers."""
-
-    def __init__(self, units: Units, seconds: np.ndarray, known: Simulation, placement: Index) -> None:
-        self.units = units
-        self.known = known
-        self.ticks: Int = np.array([units.ticks(value) for value in seconds], dtype=np.int64)
-        self.makespan = units.ticks(known.step_seconds) if units.exact else units.ticks(known.step_seconds) + 1
-        self.placement = placement
-
-    def give(self, model: ScheduleModel, placement: Index) -> None:
-        """Hint every variable that has a value of its own."""
-        start, send, arrive = self._replay(model)
-        cp, tables = model.cp, model.prepared.tables
-        cp.add_hint(model.true, 1)
-        for g, on in enumerate(model.on):
-            device = placement[tables.group_op[tables.group_pointer[g]]]
-            if len(on) > 1:
-                for d, literal in on.items():
-                    cp.add_hint(literal, int(d == device))
-        end = start + self.ticks
-        for i, variable in enumerate(model.start):
-            cp.add_hint(variable, int(start[i]))
-            if isinstance(model.end[i], cp_model.IntVar) and model.end[i].index != variable.index:
-                cp.add_hint(model.end[i], int(end[i]))
-        for (output, dst), transfer in model.transfers.items():
-            producer = model.producer(output)
-            for src, sent in transfer.sent.items():
-                cp.add_hint(sent, int((output, dst) in send and placement[producer] == src))
-            cp.add_hint(transfer.start, send.get((output, dst), int(end[producer])))
-            cp.add_hint(transfer.end, arrive.get((output, dst), int(end[producer])))
-        cp.add_hint(model.makespan, int(end.max(initial=0)))
-
-    def _replay(self, model: ScheduleModel) -> tuple[Int, dict[tuple[int, int], int], dict[tuple[int, int], int]]:
-        """Start ticks of ops, and start and end ticks of transfers by (output, destination)."""
-        tables, moves = model.prepared.tables, self.known.transfers
-        position = np.empty(len(self.ticks))
-        position[tables.topological] = np.arange(len(self.ticks))
-        events = [(self.known.start[i], self.known.finish[i], position[i], i, -1) for i in range(len(self.ticks))]
-        events += [
-            (moves.start[k], moves.end[k], position[moves.op[k]] + 0.5, int(moves.output[k]), int(moves.dst[k]))
-            for k in range(len(moves.op))
-        ]
-        start = np.zeros(len(self.ticks), dtype=np.int64)
-        send: dict[tuple[int, int], int] = {}
-        arrive: dict[tuple[int, int], int] = {}
-        free_device = [0] * len(tables.memory)
-        free_link = [0] * tables.n_links
-        for _, _, _, item, dst in sorted(events):
-            if dst < 0:
-                device = int(self.placement[item])
-                begin = free_device[device]
-                for output in tables.input[tables.input_pointer[item] : tables.input_pointer[item + 1]].tolist():
-                    producer = model.producer(output)
-                    begin = max(begin, arrive.get((output, device), int(start[producer] + self.ticks[producer])))
-                start[item] = begin
-                free_device[device] = begin + int(self.ticks[item])
-                continue
-            producer = model.producer(item)
-            src = int(self.placement[producer])
-            begin = int(start[producer] + self.ticks[producer])
-            links = model.route(src, dst)
-            begin = max([begin, *(free_link[link] for link in links)])
-            send[item, dst], arrive[item, dst] = begin, begin + model.transfer_ticks(item, src, dst)
-            for link in links:
-                free_link[link] = arrive[item, dst]
-        return start, send, arrive
+def _hint(model: ScheduleModel, known: Simulation, placement: Index) -> None:
+    """Hint every variable that has a value of its own: the simulated step, each of its times as the tick that it falls into."""
+    cp, tables, at = model.cp, model.prepared.tables, model.units.at
+    moves = known.transfers
+    sent = {(int(moves.output[k]), int(moves.dst[k])): k for k in range(len(moves.op))}
+    cp.add_hint(model.true, 1)
+    for g, on in enumerate(model.on):
+        device = placement[tables.group_op[tables.group_pointer[g]]]
+        if len(on) > 1:
+            for d, literal in on.items():
+                cp.add_hint(literal, int(d == device))
+    most = [model.lasts(tables.seconds[i, device])[1] for i, device in enumerate(placement)]
+    ended = [min(at(known.finish[i]), at(known.start[i]) + most[i]) for i in range(len(most))]
+    for i, (start, end) in enumerate(zip(model.start, model.end, strict=True)):
+        cp.add_hint(start, at(known.start[i]))
+        if isinstance(end, cp_model.IntVar) and end.index != start.index:
+            cp.add_hint(end, ended[i])
+    for (output, dst), transfer in model.transfers.items():
+        producer, k = model.producer(output), sent.get((output, dst))
+        for src, literal in transfer.sent.items():
+            cp.add_hint(literal, int(k is not None and placement[producer] == src))
+        if k is None:
+            cp.add_hint(transfer.start, ended[producer])
+            cp.add_hint(transfer.end, ended[producer])
+        else:
+            begin = at(moves.start[k])
+            cp.add_hint(transfer.start, begin)
+            cp.add_hint(transfer.end, min(at(moves.end[k]), begin + model.transfer_lasts(output, placement[producer], dst)[1]))
+    cp.add_hint(model.makespan, at(known.step_seconds))
