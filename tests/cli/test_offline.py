@@ -14,6 +14,8 @@ from typing import Any
 
 import pytest
 
+from stepd.cli.problem_files import Reading, read_problem
+
 GOOD: dict[str, Any] = {
     "version": 1,
     "name": "two towers",
@@ -130,7 +132,10 @@ NAN = json.dumps(changed("ops", "seconds", 1, [float("nan"), 1.0])).encode()
 BAD_PROBLEMS: list[tuple[str, Any, str]] = [
     ("cycle", changed("edges", "dst", [1, 2, 3, 0]), "cycle of 2 ops"),
     ("negative cost", changed("ops", "seconds", 1, [-1.0, 1.0]), "'left'"),
-    ("NaN cost", NAN, "NaN"),
+    ("NaN cost", NAN, "seconds[0] of op 'left' is nan"),
+    ("two ops of one name", changed("ops", "name", ["in", "left", "left", "out"]), "ops 1 and 2 are both called 'left'"),
+    ("a key twice", b'{"version": 2, ' + json.dumps(GOOD).encode()[1:], "the key 'version' is given twice"),
+    ("part of a device", WORKLOAD | {"maxFPGAs": 1.5}, "maxFPGAs is 1.5"),
     ("op that can run nowhere", changed("ops", "seconds", 2, [None, None]), "op 'right' can run on no device"),
     (
         "group without a common device",
@@ -164,6 +169,13 @@ def test_bad_problems_are_named_and_exit_2(tmp_path: Path, content: Any, expecte
 BAD_USES: list[tuple[str, list[str], str]] = [
     ("unknown algorithm", ["plan", "p.json", "-o", "s.json", "--algorithm", "magic"], "no planning algorithm 'magic'"),
     ("no budget", ["plan", "p.json", "-o", "s.json", "--budget", "0"], "a budget of 0.0 seconds"),
+    ("seed of no kernel", ["plan", "p.json", "-o", "s.json", "--seed", str(2**64)], "--seed"),
+    ("strategy that is a folder", ["plan", "p.json", "-o", "."], "cannot write .: it is a folder"),
+    ("memory of no machine", ["simulate", "p.json", "s.json", "--memory", "1e300"], "factor memory is 1e+300"),
+    ("infinite memory", ["simulate", "p.json", "s.json", "--device-memory", "1e400"], "'1e400' are too many bytes"),
+    ("devices of no machine", ["simulate", "p.json", "s.json", "--devices", "1000"], "--devices"),
+    ("missing trace", ["plan", "p.json", "-o", "s.json", "--run-metadata", "none.pb"], "error: none.pb: cannot be read"),
+    ("unreachable device", ["simulate", "one-way.json", "apart.json"], "apart.json: op 'right' on"),
     ("factor of zero", ["simulate", "p.json", "s.json", "--link-speed", "0"], "link_speed is 0.0"),
     ("unwritable strategy", ["plan", "p.json", "-o", "no/such/s.json", "--algorithm", "single"], "cannot write no/such/s.json"),
     ("strategy of another problem", ["simulate", "p.json", "other.json"], "other.json: the strategy is for problem 'another'"),
@@ -178,11 +190,39 @@ def test_bad_uses_are_explained_and_exit_2(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     written(Path("p.json"), GOOD)
+    written(Path("one-way.json"), changed("links", GOOD["links"][:1]))
+    written(Path("apart.json"), {"version": 1, "problem": "two towers", "placement": [0, 0, 1, 0], "priority": [0, 1, 2, 3]})
     written(Path("other.json"), {"version": 1, "problem": "another", "placement": [0] * 4, "priority": [0, 1, 2, 3]})
     answer = stepctl(*arguments)
     assert answer.returncode == 2
     assert expected in " ".join(answer.stderr.replace("│", " ").split())
     assert "Traceback" not in answer.stderr
+
+
+def test_bounded_work_writes_the_same_file_each_time(tmp_path: Path) -> None:
+    problem = written(tmp_path / "p.json", GOOD)
+    files = [tmp_path / f"{workers}.json" for workers in (1, 2)]
+    for workers, path in enumerate(files, 1):
+        done = stepctl("plan", problem, "-o", path, "--algorithm", "mcmc", "--work", 3, "--workers", workers)
+        assert done.returncode == 0, done.stderr
+    assert files[0].read_bytes() == files[1].read_bytes()
+
+
+def test_what_metis_prints_is_no_part_of_the_json(tmp_path: Path) -> None:
+    ops = {"name": [f"op{i}" for i in range(12)], "type": ["Op"] * 12, "seconds": [[1.0] * 6] + [[0.0] * 6] * 11}
+    ops |= {"resident_bytes": [0] * 12, "temp_bytes": [0] * 12, "colocation": [None] * 12}
+    devices = [{"name": f"d{k}", "type": "GPU", "memory_bytes": 1000} for k in range(6)]
+    links = [{"src": a, "dst": b, "bytes_per_second": 1e3, "latency_seconds": 0.0} for a in range(6) for b in range(6) if a != b]
+    edges = {"src": list(range(11)), "dst": list(range(1, 12)), "output": [0] * 11, "bytes": [1] * 11}
+    problem = written(tmp_path / "p.json", GOOD | {"devices": devices, "links": links, "ops": ops, "edges": edges})
+    plan = stepctl("plan", problem, "-o", tmp_path / "s.json", "--algorithm", "metis", "--format", "json")
+    assert "bisect" in plan.stderr
+    assert json.loads(plan.stdout)["algorithm"] == "metis"
+
+
+def test_a_byte_order_mark_is_no_part_of_the_text(tmp_path: Path) -> None:
+    (tmp_path / "p.json").write_bytes(b"\xef\xbb\xbf" + json.dumps(GOOD).encode())
+    assert read_problem(tmp_path / "p.json", Reading()).n_ops == 4
 
 
 def test_compiling_comes_on_top_of_the_budget_and_is_said(tmp_path: Path) -> None:

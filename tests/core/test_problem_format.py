@@ -76,7 +76,7 @@ def test_a_problem_survives_being_written_and_read(lab, data):
         (("ops", "temp_bytes"), [1], "ops.temp_bytes has 1 entries"),
         (("ops", "seconds", 0), [1], "seconds of op 'a' has 1 entries for 2 devices"),
         (("ops", "seconds", 0, 1), -1, r"seconds\[1\] of op 'a' is -1"),
-        (("ops", "seconds", 0, 1), float("nan"), "NaN is not a number"),
+        (("ops", "seconds", 0, 1), float("nan"), "is nan: it must be finite"),
         (("ops", "seconds", 0, 1), float("inf"), "Infinity is not a number"),
         (("ops", "seconds", 2), [None, None], "op 'c' can run on no device"),
         (("ops", "seconds", 2), [None, 0], "colocation group 7 .*'b', 'c'.* has no device that can run all"),

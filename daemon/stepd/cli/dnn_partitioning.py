@@ -23,10 +23,10 @@ import numpy as np
 from stepd.core.errors import ProblemError
 from stepd.core.problem import Device, Index, Int, Link, Problem
 from stepd.core.validation import validate
+from stepd.core.what_if import MOST_DEVICES
 
 COST_UNIT = 10_000_000
 _HOST_BYTES = 1 << 50
-_MOST_DEVICES = 256
 _LARGEST = 1e14
 """Of any number in a file: bytes and their sums stay below 2^63, seconds far from what a sum of floats loses."""
 _SHARED_MEMORY_RATE = 1e18
@@ -46,10 +46,9 @@ def read_partitioning_workload(name: str, value: Mapping[str, Any]) -> Problem:
     nodes, edges = value["nodes"], value["edges"]
     if not isinstance(nodes, list) or not isinstance(edges, list):
         raise ProblemError("workload: nodes and edges must be lists")
-    accelerators = int(_number(value, "maxFPGAs", "workload"))
-    cpus = int(_number(value, "maxCPUs", "workload"))
-    if accelerators + cpus > _MOST_DEVICES:
-        raise ProblemError(f"workload: maxFPGAs and maxCPUs are {accelerators + cpus} devices: {_MOST_DEVICES} at most")
+    accelerators, cpus = _count(value, "maxFPGAs"), _count(value, "maxCPUs")
+    if accelerators + cpus > MOST_DEVICES:
+        raise ProblemError(f"workload: maxFPGAs and maxCPUs are {accelerators + cpus} devices: {MOST_DEVICES} at most")
     index = _index(nodes)
     src, dst, output, size = _edges(edges, index)
     problem = Problem(
@@ -82,6 +81,13 @@ def _number(holder: Mapping[str, Any], key: str, what: str) -> float:
     if not 0 <= value <= _LARGEST:  # false for NaN, too
         raise ProblemError(f"{what}: {key} is {str(value)[:40]}: it must be finite, not negative and {_LARGEST:.0g} at most")
     return float(value)
+
+
+def _count(value: Mapping[str, Any], key: str) -> int:
+    number = _number(value, key, "workload")
+    if not number.is_integer():
+        raise ProblemError(f"workload: {key} is {number}: it must be a whole number of devices")
+    return int(number)
 
 
 def _label(value: Any, what: str) -> int | str:

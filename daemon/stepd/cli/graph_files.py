@@ -43,12 +43,22 @@ class _OpCost:
     outputs: dict[int, int] = field(default_factory=dict)
 
 
-def problem_of_graph(name: str, graph_bytes: bytes, metadata_bytes: bytes, hardware: Hardware) -> Problem:
-    """The valid problem of the ops that the traced step ran. Raises ProblemError."""
+def parse_graph(content: bytes) -> profile_pb2.GraphDef:
+    """A GraphDef from its bytes. Raises ProblemError."""
     graph = profile_pb2.GraphDef()
+    _parse(graph, content, "a GraphDef")
+    return graph
+
+
+def parse_metadata(content: bytes) -> profile_pb2.RunMetadata:
+    """RunMetadata from its bytes. Raises ProblemError."""
     metadata = profile_pb2.RunMetadata()
-    _parse(graph, graph_bytes, "a GraphDef")
-    _parse(metadata, metadata_bytes, "RunMetadata")
+    _parse(metadata, content, "RunMetadata")
+    return metadata
+
+
+def problem_of_graph(name: str, graph: profile_pb2.GraphDef, metadata: profile_pb2.RunMetadata, hardware: Hardware) -> Problem:
+    """The valid problem of the ops that the traced step ran. Raises ProblemError."""
     nodes = [_node(node) for node in graph.node]
     costs, devices = _trace(metadata, {node.name for node in nodes}, hardware)
     if not costs:

@@ -11,6 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 
+from stepd.cli.clean_output import libraries_on_stderr
 from stepd.core.bounds import lower_bound
 from stepd.core.compiled import at_hand
 from stepd.core.errors import PlannerError, StepdError
@@ -38,11 +39,13 @@ class Outcome:
     error: str = ""
 
 
-def make_options(budget: float, seed: int, workers: int) -> PlanOptions:
-    """Options with the machine's clock. workers: threads, 0 for all cores. Raises PlannerError for a budget that is none."""
+def make_options(budget: float, seed: int, workers: int, work: int = 0) -> PlanOptions:
+    """Options with the machine's clock; with `work` they bound the work instead, and no clock runs. workers: threads, 0 for all
+    cores. Raises PlannerError for a budget that is none."""
     if not 0 < budget < float("inf"):
         raise PlannerError(f"a budget of {budget} seconds cannot be kept: give seconds, more than 0")
-    return PlanOptions(budget_seconds=budget, seed=seed, workers=workers or cores.usable(), clock=time.monotonic)
+    clock = registry.stopped_clock if work else time.monotonic
+    return PlanOptions(budget_seconds=budget, seed=seed, workers=workers or cores.usable(), clock=clock, max_work=work)
 
 
 def compiled() -> bool:
@@ -56,19 +59,23 @@ def plan(problem: Problem, algorithm: str, options: PlanOptions) -> Strategy:
     Ctrl-C ends the budget, not the process: the search stops where it would have stopped, and its best counts. (An exception out
     of the middle of it would free arrays under kernels that run in threads.)
 
+    With bounded work no clock runs: Ctrl-C ends the sweep only, and no times are noted, so that the answer is the same each time.
+
     Compiling kernels, once per machine and version, is no planning: every search gets its whole budget, and so finds what it will
     find the next time.
     """
     found: list[Strategy] = []
     with (
+        libraries_on_stderr(),
         closing(Uncompiling(options.clock)) as planning,
         _interruptible(planning.now) as clock,
         ThreadPoolExecutor(options.workers) as pool,
     ):
         if algorithm == "portfolio":
             portfolio.warm_up()
+        now = options.clock if options.clock is registry.stopped_clock else clock.now
         began = planning.now()
-        for each in registry.swept(algorithm, replace(options, clock=clock.now, run_all=pool.map)):
+        for each in registry.swept(algorithm, replace(options, clock=now, run_all=pool.map)):
             found.append(registry.plan(algorithm, problem, each))
             if clock.interrupted:
                 break

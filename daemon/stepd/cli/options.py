@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -13,6 +13,8 @@ from stepd.cli.render import Output
 JobArgument = Annotated[str, typer.Argument(help="Job: its id, a unique prefix of it, or a unique name.", metavar="JOB")]
 OutputOption = Annotated[Output, typer.Option("-o", "--output", help="Output format.")]
 SessionOption = Annotated[str, typer.Option("--session", help="Session id; needed when a job has several live ones.")]
+SEEDS: dict[str, Any] = {"min": -(2**63), "max": 2**63 - 1}
+"""What kernels take as a seed."""
 
 
 def target_of(context: typer.Context) -> Target:

@@ -13,7 +13,8 @@ import typer
 
 from stepd.cli.graph_files import Hardware
 from stepd.cli.problem_files import Reading
-from stepd.core.what_if import WhatIf
+from stepd.core.validation import MOST_BYTES
+from stepd.core.what_if import MOST_DEVICES, WhatIf
 
 _UNITS = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12, "KI": 1 << 10, "MI": 1 << 20, "GI": 1 << 30, "TI": 1 << 40}
 _GRAPH = "GraphDef problems"
@@ -25,7 +26,10 @@ def amount(text: str) -> float:
     match = re.fullmatch(r"([0-9]+(?:[.][0-9]+)?(?:e[+-]?[0-9]+)?)\s*((?:[KMGT]I?)?)B?", text.strip(), re.IGNORECASE)
     if match is None:
         raise typer.BadParameter(f"{text!r} is not an amount of bytes such as 16GiB or 12e9")
-    return float(match[1]) * _UNITS[match[2].upper()]
+    value = float(match[1]) * _UNITS[match[2].upper()]
+    if value > MOST_BYTES:
+        raise typer.BadParameter(f"{text!r} are too many bytes: {MOST_BYTES} at most")
+    return value
 
 
 def _reading(
@@ -37,7 +41,10 @@ def _reading(
     link_bandwidth: Annotated[str, typer.Option(help="Bytes per second of each link.", rich_help_panel=_GRAPH)] = "12GB",
     link_latency: Annotated[float, typer.Option(help="Latency of each link in seconds.", min=0.0, rich_help_panel=_GRAPH)] = 20e-6,
     devices: Annotated[
-        int, typer.Option(help="Number of devices of the most frequent type (0: as they are).", min=0, rich_help_panel=_WHAT_IF)
+        int,
+        typer.Option(
+            help="Number of devices of the most frequent type (0: as they are).", min=0, max=MOST_DEVICES, rich_help_panel=_WHAT_IF
+        ),
     ] = 0,
     device_speed: Annotated[float, typer.Option(help="Factor on every device's speed.", rich_help_panel=_WHAT_IF)] = 1.0,
     link_speed: Annotated[float, typer.Option(help="Factor on every link's speed.", rich_help_panel=_WHAT_IF)] = 1.0,

@@ -24,6 +24,22 @@ _INT32_MAX = 2**31 - 1
 _INT64_MAX = 2**63 - 1
 
 
+def decode_json(text: str | bytes, what: str, error: type[StepdError]) -> Any:
+    """Decoded JSON of a `what`. NaN and Infinity are numbers here, for readers to say where they are. Raises `error`."""
+
+    def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        value = dict(pairs)
+        if len(value) < len(pairs):
+            twice = next(key for k, (key, _) in enumerate(pairs) if key in dict(pairs[:k]))
+            raise error(f"{what}: the key {twice!r} is given twice in one object: which is meant?")
+        return value
+
+    try:
+        return json.loads(text, object_pairs_hook=unique)
+    except (ValueError, RecursionError) as fault:
+        raise error(f"{what}: not JSON: {fault}") from fault
+
+
 class _Reader:
     """Takes values out of decoded JSON, with errors of one class."""
 
@@ -33,15 +49,6 @@ class _Reader:
 
     def fail(self, message: str) -> NoReturn:
         raise self.error(f"{self.what}: {message}")
-
-    def decode(self, text: str | bytes) -> Any:
-        def reject(constant: str) -> NoReturn:
-            self.fail(f"{constant} is not a number that a {self.what} may hold: use finite numbers")
-
-        try:
-            return json.loads(text, parse_constant=reject)
-        except (json.JSONDecodeError, UnicodeDecodeError, RecursionError) as error:
-            self.fail(f"not JSON: {error}")
 
     def keys(self, value: Any, where: str, needed: Sequence[str], optional: Sequence[str] = ()) -> Mapping[str, Any]:
         if not isinstance(value, dict):
@@ -93,7 +100,7 @@ class _Reader:
 def parse_problem(source: str | bytes | Mapping[str, Any]) -> Problem:
     """A valid Problem from JSON text or its decoded object. Raises ProblemError."""
     reader = _Reader("problem", ProblemError)
-    value = source if isinstance(source, Mapping) else reader.decode(source)
+    value = decode_json(source, reader.what, reader.error) if isinstance(source, (str, bytes)) else source
     top = reader.keys(value, "the top level", ("version", "name", "devices", "links", "ops", "edges"))
     reader.version(top["version"])
     devices = tuple(_device(reader, k, item) for k, item in enumerate(reader.list_(top["devices"], "devices")))
@@ -101,6 +108,7 @@ def parse_problem(source: str | bytes | Mapping[str, Any]) -> Problem:
     columns = ("name", "type", "seconds", "resident_bytes", "temp_bytes", "colocation")
     ops = _columns(reader, top["ops"], "ops", columns)
     names = tuple(reader.text(name, f"the name of op {i}") for i, name in enumerate(ops["name"]))
+    _check_names(reader, names)
     edges = _columns(reader, top["edges"], "edges", ("src", "dst", "output", "bytes"))
     n = len(names)
     problem = Problem(
@@ -126,6 +134,13 @@ def parse_problem(source: str | bytes | Mapping[str, Any]) -> Problem:
     )
     validate(problem)
     return problem
+
+
+def _check_names(reader: _Reader, names: tuple[str, ...]) -> None:
+    first: dict[str, int] = {}
+    for i, name in enumerate(names):
+        if first.setdefault(name, i) != i:
+            reader.fail(f"ops {first[name]} and {i} are both called {name!r}: names must differ")
 
 
 def _edge_bytes(names: tuple[str, ...], edges: Mapping[str, list[Any]], k: int) -> str:
@@ -233,7 +248,7 @@ def dump_problem(problem: Problem) -> dict[str, Any]:
 def parse_strategy(source: str | bytes | Mapping[str, Any], problem: Problem | None = None) -> Strategy:
     """A Strategy from JSON text or its decoded object, checked against `problem` when given. Raises StrategyError."""
     reader = _Reader("strategy", StrategyError)
-    value = source if isinstance(source, Mapping) else reader.decode(source)
+    value = decode_json(source, reader.what, reader.error) if isinstance(source, (str, bytes)) else source
     needed = ("version", "problem", "placement", "priority")
     top = reader.keys(value, "the top level", needed, ("splits", "predicted_step_seconds", "planner"))
     reader.version(top["version"])

@@ -9,6 +9,10 @@ import numpy as np
 
 from stepd.core.errors import ProblemError
 from stepd.core.problem import Device, Link, Problem
+from stepd.core.validation import MOST_BYTES
+
+MOST_DEVICES = 256
+"""Of a type, and of a workload: between any two there is a link, and planners try every op on every device."""
 
 
 @dataclass(frozen=True)
@@ -32,6 +36,11 @@ def apply_what_if(problem: Problem, change: WhatIf) -> Problem:
             raise ProblemError(f"the what-if factor {name} is {factor}: it must be positive and finite")
     if change == WhatIf():
         return problem
+    for device in problem.devices:
+        if device.memory_bytes * change.memory > MOST_BYTES:
+            raise ProblemError(
+                f"the what-if factor memory is {change.memory:g}: device {device.name!r} would have more than {MOST_BYTES} bytes"
+            )
     if change.devices:
         problem = with_devices(problem, change.devices)
     return replace(
@@ -58,8 +67,8 @@ def with_devices(problem: Problem, count: int) -> Problem:
     copies of one device are joined by a link like the widest that leaves it.
     Raises ProblemError when `count` is less than 1 or more devices are asked of a machine without links.
     """
-    if count < 1:
-        raise ProblemError(f"{count} devices are asked for: there must be at least one")
+    if not 1 <= count <= MOST_DEVICES:
+        raise ProblemError(f"the what-if number of devices is {count}: give 1 to {MOST_DEVICES}")
     kind = Counter(device.type for device in problem.devices).most_common(1)[0][0]
     alike = [k for k, device in enumerate(problem.devices) if device.type == kind]
     models = [alike[k % len(alike)] for k in range(count)] + [k for k, device in enumerate(problem.devices) if device.type != kind]

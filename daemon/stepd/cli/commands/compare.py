@@ -10,7 +10,7 @@ import typer
 
 from stepd.cli.client import chatter
 from stepd.cli.offline_planning import make_options, outcome
-from stepd.cli.options import OutputOption
+from stepd.cli.options import SEEDS, OutputOption
 from stepd.cli.problem_files import Reading, read_problem
 from stepd.cli.problem_options import with_problem_options
 from stepd.cli.render import Output, console, print_json
@@ -28,7 +28,7 @@ def compare_command(
     reading: Reading,
     algorithm: Annotated[list[str] | None, typer.Option(help="Only this one; may be given again. Default: all.")] = None,
     budget: Annotated[float, typer.Option(help="Seconds that each search may take; compiling comes on top.")] = 10.0,
-    seed: Annotated[int, typer.Option(help="Seed of the searches.")] = 0,
+    seed: Annotated[int, typer.Option(help="Seed of the searches.", **SEEDS)] = 0,
     workers: Annotated[int, typer.Option(help="Cores to use; 0: all.", min=0)] = 0,
     plot_file: Annotated[Path | None, typer.Option("--plot", help="Draw it (.svg, .png, .pdf); needs stepd[plot].")] = None,
     output: OutputOption = Output.table,

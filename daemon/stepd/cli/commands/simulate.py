@@ -9,10 +9,11 @@ import typer
 
 from stepd.cli.exits import EXIT_FAILED
 from stepd.cli.options import OutputOption
-from stepd.cli.problem_files import Reading, read_problem, read_strategy
+from stepd.cli.problem_files import Reading, naming, read_problem, read_strategy
 from stepd.cli.problem_options import with_problem_options
 from stepd.cli.render import Output, console, print_json
 from stepd.cli.render_simulation import as_json, show
+from stepd.core.errors import StrategyError
 from stepd.core.simulator import simulate
 
 
@@ -33,7 +34,8 @@ def simulate_command(
     """
     loaded = read_problem(problem, reading)
     chosen = read_strategy(strategy, loaded)
-    simulation = simulate(loaded, chosen)
+    with naming(strategy, StrategyError):
+        simulation = simulate(loaded, chosen)
     if output is Output.json:
         print_json(as_json(loaded, chosen, simulation))
     else:

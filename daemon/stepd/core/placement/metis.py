@@ -41,7 +41,7 @@ def _partition(prepared: Prepared, graph: GroupGraph, options: PlanOptions) -> I
     if n_devices == 1:
         return np.zeros(prepared.n_groups, dtype=np.int32)
     settings = pymetis.Options()
-    settings.seed = options.seed
+    settings.seed = options.seed & 0x7FFFFFFF
     _, part = pymetis.part_graph(
         n_devices,
         adjacency=pymetis.CSRAdjacency(graph.first.tolist(), graph.neighbour.tolist()),

@@ -109,7 +109,7 @@ def _run(
     status: Any = solver.solve(model.cp, _Tell(model, found) if found is not None else None)
     tick = model.units.tick
     if status == cp_model.MODEL_INVALID:
-        raise PlannerError(f"CP-SAT refuses the model: {model.cp.validate()}")
+        raise PlannerError(f"CP-SAT refuses the model: {model.cp.validate() or solver.solution_info()}")
     bound = solver.best_objective_bound * tick if status != cp_model.INFEASIBLE else 0.0
     if status not in (cp_model.OPTIMAL, cp_model.FEASIBLE):
         return Solution(placement, priority, np.inf, bound, "infeasible" if status == cp_model.INFEASIBLE else "none")
