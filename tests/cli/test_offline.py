@@ -177,6 +177,7 @@ BAD_USES: list[tuple[str, list[str], str]] = [
     ("missing trace", ["plan", "p.json", "-o", "s.json", "--run-metadata", "none.pb"], "error: none.pb: cannot be read"),
     ("unreachable device", ["simulate", "one-way.json", "apart.json"], "apart.json: op 'right' on"),
     ("factor of zero", ["simulate", "p.json", "s.json", "--link-speed", "0"], "link_speed is 0.0"),
+    ("strategy of too long a name", ["plan", "p.json", "-o", "x" * 300], "File name too long"),
     ("unwritable strategy", ["plan", "p.json", "-o", "no/such/s.json", "--algorithm", "single"], "cannot write no/such/s.json"),
     ("strategy of another problem", ["simulate", "p.json", "other.json"], "other.json: the strategy is for problem 'another'"),
     ("amount of bytes", ["plan", "p.json", "-o", "s.json", "--device-memory", "much"], "'much' is not an amount of bytes"),

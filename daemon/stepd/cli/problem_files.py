@@ -71,9 +71,13 @@ def read_strategy(path: Path, problem: Problem) -> Strategy:
 
 def check_target(path: Path) -> None:
     """Raise StrategyError, before the work is done, where a strategy can never be written."""
-    if path.is_dir():
+    try:
+        folder, inside = path.is_dir(), path.parent.is_dir()
+    except OSError as error:
+        raise StrategyError(f"cannot write {path}: {error.strerror or error}") from error
+    if folder:
         raise StrategyError(f"cannot write {path}: it is a folder; name a file in it")
-    if not path.parent.is_dir():
+    if not inside:
         raise StrategyError(f"cannot write {path}: there is no folder {path.parent}; make it first")
 
 

@@ -1,4 +1,5 @@
-"""Planning problems and strategies as JSON text (PROBLEM_FORMAT, version 1), strictly: unknown keys and NaN are errors.
+"""Planning problems and strategies as JSON text (PROBLEM_FORMAT, version 1), strictly: unknown keys, keys given twice and NaN
+for a number are errors.
 
 It turns text into values and back; who reads and writes the files is elsewhere. Errors are ProblemError or StrategyError
 and name the key, op, edge or group.

@@ -43,6 +43,8 @@ def apply_what_if(problem: Problem, change: WhatIf) -> Problem:
             )
     if change.devices:
         problem = with_devices(problem, change.devices)
+    if change == WhatIf(devices=change.devices):
+        return problem
     return replace(
         problem,
         devices=tuple(replace(d, memory_bytes=int(d.memory_bytes * change.memory)) for d in problem.devices),
