@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import os
 import signal
+from dataclasses import replace
 
 import numpy as np
 import pytest
 from numba.core import event
 
 from stepd.cli import offline_planning
+from stepd.core.errors import StrategyError
 from stepd.core.placement import registry
 from stepd.core.placement.registry import PlanOptions
 from stepd.core.problem import Device, Problem
@@ -76,3 +78,19 @@ def test_compiling_takes_nothing_off_the_budget(monkeypatch: pytest.MonkeyPatch)
     with event.trigger_event("numba:compile"):  # of others, when nothing listens any more
         now += 60.0
     assert offline_planning.plan(one_op(), "single", options).planner["compiling_seconds"] == 60.0
+
+
+def test_a_sweep_answers_with_the_parameter_sets_that_have_an_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    def search(name: str, problem: Problem, options: PlanOptions) -> Strategy:
+        if options.seed != 2:
+            raise StrategyError(f"no answer for seed {options.seed}")
+        return Strategy(problem.name, np.zeros(1, np.int32), np.zeros(1, np.int32), 1.0)
+
+    monkeypatch.setattr(registry, "plan", search)
+    monkeypatch.setattr(registry, "swept", lambda name, options: [replace(options, seed=seed) for seed in seeds])
+    options = offline_planning.make_options(1.0, 0, 1)
+    seeds = [1, 2, 3]
+    assert offline_planning.plan(one_op(), "single", options).predicted_step_seconds == 1.0
+    seeds = [1, 3]
+    with pytest.raises(StrategyError, match="seed 1"):
+        offline_planning.plan(one_op(), "single", options)

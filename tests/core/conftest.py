@@ -40,9 +40,9 @@ def make_problem(seconds, edges, links, memory, resident=None, temp=None, coloca
 
 
 @st.composite
-def problems(draw, max_ops=14, max_devices=4, memory=(10**6,)):
+def problems(draw, max_ops=14, max_devices=4, memory=(10**6,), one_way=False):
     """Small problems with ties, ops of 0 seconds, control edges, several outputs, groups, kernel limits, missing links, and hubs:
-    networks in which every route leads over one device, each way at its own rate."""
+    networks in which every route leads over one device, each way at its own rate. one_way: links may lead to some devices only."""
     n = draw(st.integers(1, max_ops))
     d = draw(st.integers(1, max_devices))
     times = st.sampled_from([0.0, 0.0, 1.0, 1.0, 2.0, 3.5])
@@ -59,7 +59,10 @@ def problems(draw, max_ops=14, max_devices=4, memory=(10**6,)):
         edges.append((shuffled[a], shuffled[b], output, size))
     ring = [(k, (k + 1) % d) for k in range(d)] if d > 1 else []
     present = {pair for pair in itertools.permutations(range(d), 2) if draw(st.integers(0, 2)) > 0}
-    present |= {pair for pair in ring if pair[0] != pair[1]}
+    if not one_way:
+        present |= {pair for pair in ring if pair[0] != pair[1]}
+    elif draw(st.booleans()):
+        present = {(a, b) for a, b in present if a < b}
     if d > 2 and draw(st.integers(0, 3)) == 0:
         hub = draw(st.integers(0, d - 1))
         present = {pair for k in range(d) if k != hub for pair in ((k, hub), (hub, k))}

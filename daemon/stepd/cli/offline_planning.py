@@ -56,6 +56,8 @@ def compiled() -> bool:
 def plan(problem: Problem, algorithm: str, options: PlanOptions) -> Strategy:
     """The best strategy of one algorithm's full sweep, its planning time and the lower bound in `planner`.
 
+    Parameter sets that have no answer are left out; where none has one, the error of the first is raised.
+
     Ctrl-C ends the budget, not the process: the search stops where it would have stopped, and its best counts. (An exception out
     of the middle of it would free arrays under kernels that run in threads.)
 
@@ -65,6 +67,7 @@ def plan(problem: Problem, algorithm: str, options: PlanOptions) -> Strategy:
     find the next time.
     """
     found: list[Strategy] = []
+    errors: list[StepdError] = []
     with (
         libraries_on_stderr(),
         closing(Uncompiling(options.clock)) as planning,
@@ -76,10 +79,15 @@ def plan(problem: Problem, algorithm: str, options: PlanOptions) -> Strategy:
         now = options.clock if options.clock is registry.stopped_clock else clock.now
         began = planning.now()
         for each in registry.swept(algorithm, replace(options, clock=now, run_all=pool.map)):
-            found.append(registry.plan(algorithm, problem, each))
+            try:
+                found.append(registry.plan(algorithm, problem, each))
+            except StepdError as error:
+                errors.append(error)
             if clock.interrupted:
                 break
         seconds, compiling = planning.now() - began, planning.compiling
+    if not found:
+        raise errors[0]
     best = min(found, key=_rank)
     facts = {
         "seconds": round(seconds, 6),

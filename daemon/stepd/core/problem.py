@@ -14,6 +14,7 @@ import numpy.typing as npt
 Float = npt.NDArray[np.float64]
 Int = npt.NDArray[np.int64]
 Index = npt.NDArray[np.int32]
+Mask = npt.NDArray[np.bool_]
 
 CONTROL = -1
 """The output number of a control edge."""

@@ -54,7 +54,7 @@ def check(problem, strategy, name):
 @MODEST
 @given(data=st.data())
 def test_every_planner_gives_a_valid_answer_and_predicts_what_the_simulator_says(name, data, lab):
-    problem = data.draw(lab.problems(memory=(4, 12, 40, 10**6)))
+    problem = data.draw(lab.problems(memory=(4, 12, 40, 10**6), one_way=data.draw(st.booleans())))
     link_aware = data.draw(st.booleans())
     check(problem, plan(name, problem, link_aware=link_aware), name)
 

@@ -86,3 +86,20 @@ def test_where_nothing_fits_the_search_goes_on_with_what_is_missing_least(lab):
         search.round(0.0)
     assert search.rounds == 3
     assert 0.0 < pool.best.point.overflow <= missing
+
+
+def test_a_chain_from_what_cannot_run_ends_where_it_begins(lab):
+    problem = lab.make_problem([[1.0, 1.0]] * 2, [(0, 1, 0, 9)], [(0, 1, 1.0, 0.0)], [10**6] * 2)
+    pool = Pool(problem)
+    units = make_units(pool.prepared, labellings(problem))
+    arms = len(units.level_pointer) - 1 + DRAWN
+    for seed in range(4):
+        start = pool.in_first_order(Candidate("against the link", np.array([1, 0], dtype=np.int32)))
+        walk = Walk(50, 0.1, 0.2, np.arange(1, arms + 1) / arms, 0.1, np.inf if seed < 2 else 0.01)
+        allowed, rng = pool.prepared.group_seconds, new_rng(seed)
+        found = anneal(
+            pool.prepared.tables, units, allowed, start.point, start.weight, pool.tail, pool.penalty, pool.track, walk, rng
+        )
+        assert found.best.placement.tolist() == [1, 0]
+        assert found.best.cost == np.inf
+        assert not found.tried.any()

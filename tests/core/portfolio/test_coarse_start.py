@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import product
 
 import numpy as np
@@ -60,3 +61,13 @@ def test_every_device_that_can_run_most_of_the_work_gets_its_share(lab):
         assert set(entry.point.placement[:7].tolist()) <= {0, 1}
         pool.add(entry)
     assert sorted(np.bincount(pool.best.point.placement, minlength=3).tolist()) == [1, 3, 4]
+
+
+def test_starts_run_where_links_go_one_way(lab):
+    """Shared out by load alone they would not, and a step that never ends has no order that a search could look at."""
+    problem, _ = blocks_of_branches(lab)
+    problem = replace(problem, links=problem.links[:1])
+    pool = Pool(problem)
+    for start in coarse_start.starts(pool, labellings(problem)):
+        pool.add(coarse_start.anneal_clusters(pool, start, seed=0))
+    assert pool.cost < 0.9 * problem.seconds[:, 0].sum()

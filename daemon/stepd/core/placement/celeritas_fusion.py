@@ -13,10 +13,9 @@ import numpy as np
 
 from stepd.core.compiled import inlined, lean
 from stepd.core.placement.celeritas_order import cpd_topo
-from stepd.core.placement.partial_schedule import Mask
 from stepd.core.placement.ranks import op_seconds, transfer_seconds
 from stepd.core.prepared import Prepared, Tables
-from stepd.core.problem import Float, Index, Int
+from stepd.core.problem import Float, Index, Int, Mask
 
 RANGE = 200  # the paper's R
 MEMORY_SHARE = 0.25  # the paper's M, of the smallest device

@@ -37,7 +37,7 @@ def place(problem: Problem, options: PlanOptions) -> Strategy:
     """Parameters: clusters (most op groups), draws (per update), rate (share of the new distribution in each update)."""
     coarse = merged(problem, options.parameter("clusters", 150))
     space = search_space(coarse.problem)
-    best = best_single(space)
+    best = best_single(coarse.problem, space)
     best_cost = score(space, group_placement(space, best), np.inf)
     draws, rate = options.parameter("draws", 100), options.parameter("rate", 0.3)
     chance, rng = choices(space), new_rng(options.seed)

@@ -12,14 +12,13 @@ from stepd.core.compiled import inlined, inner, kernel
 from stepd.core.placement.device_choice import fastest_device, roomiest
 from stepd.core.placement.partial_schedule import (
     Limits,
-    Mask,
     Partial,
     Rules,
     can_run,
     place,
 )
 from stepd.core.prepared import Prepared, Tables
-from stepd.core.problem import Float, Index
+from stepd.core.problem import Float, Index, Mask
 
 
 def nothing_deferred(prepared: Prepared) -> Mask:

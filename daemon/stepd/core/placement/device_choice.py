@@ -78,11 +78,23 @@ def _inputs_at_best(tables: Tables, state: Partial, op: int) -> None:
 
 @inner
 def roomiest(tables: Tables, limits: Limits, state: Partial, op: int) -> int:
-    """The device with the most memory left among those that `op` can run on: the best effort when it fits nowhere."""
-    best, most = -1, -np.inf
+    """The device with the most memory left among those that `op` can run on: the best effort when it fits nowhere. One that its
+    inputs cannot be sent to is the last resort."""
+    best, most, reached = -1, -np.inf, False
     for device in range(len(tables.memory)):
         if can_run(tables, limits, state, op, device):
             left = limits.capacity[device] - state.resident[device] - state.peak[device]
-            if best < 0 or left > most:
-                best, most = device, left
+            reaches = _inputs_reach(tables, state, op, device)
+            if best < 0 or (reaches and not reached) or (reaches == reached and left > most):
+                best, most, reached = device, left, reaches
     return best
+
+
+@inlined
+def _inputs_reach(tables: Tables, state: Partial, op: int, device: int) -> bool:
+    """Whether links lead to `device` from wherever inputs of `op` are made, as far as that is known."""
+    for i in range(tables.input_pointer[op], tables.input_pointer[op + 1]):
+        source = state.placement[tables.output_op[tables.input[i]]]
+        if source >= 0 and tables.latency[source, device] == np.inf:
+            return False
+    return True

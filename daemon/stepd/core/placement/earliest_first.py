@@ -19,7 +19,6 @@ from stepd.core.placement.deferral import any_unplaced_input, bring_inputs, sett
 from stepd.core.placement.device_choice import roomiest
 from stepd.core.placement.partial_schedule import (
     Limits,
-    Mask,
     Partial,
     Rules,
     can_run,
@@ -30,7 +29,7 @@ from stepd.core.placement.partial_schedule import (
     place,
 )
 from stepd.core.prepared import Tables
-from stepd.core.problem import Float, Index
+from stepd.core.problem import Float, Index, Mask
 
 
 class Choice(NamedTuple):

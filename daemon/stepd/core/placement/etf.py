@@ -7,12 +7,12 @@ import numpy as np
 from stepd.core.placement.deferral import deferrable, lazy_starts, nothing_deferred
 from stepd.core.placement.earliest_first import Choice, earliest_first
 from stepd.core.placement.fastt_dpos import GAPS, by_start
-from stepd.core.placement.partial_schedule import Mask, Rules, limits_of
+from stepd.core.placement.partial_schedule import Rules, limits_of
 from stepd.core.placement.ranks import by_rank, op_seconds, transfer_seconds, upward_ranks
 from stepd.core.placement.registry import PlanOptions
 from stepd.core.placement.result import finish
 from stepd.core.prepared import prepare
-from stepd.core.problem import Problem
+from stepd.core.problem import Mask, Problem
 from stepd.core.strategy import Strategy
 
 

@@ -13,10 +13,9 @@ from scipy.sparse import coo_array
 
 from stepd.core.placement.celeritas import fused
 from stepd.core.placement.etf import etf
-from stepd.core.placement.partial_schedule import Mask
 from stepd.core.placement.registry import PlanOptions
 from stepd.core.prepared import prepare
-from stepd.core.problem import Float, Index, Int, Problem
+from stepd.core.problem import Float, Index, Int, Mask, Problem
 from stepd.core.strategy import Strategy
 
 LP_OPS = 1500

@@ -15,7 +15,6 @@ from stepd.core.placement.deferral import any_unplaced_input, bring_inputs, sett
 from stepd.core.placement.device_choice import fastest_here, roomiest
 from stepd.core.placement.partial_schedule import (
     Limits,
-    Mask,
     Partial,
     Rules,
     can_run,
@@ -26,7 +25,7 @@ from stepd.core.placement.partial_schedule import (
     place_here,
 )
 from stepd.core.prepared import Tables
-from stepd.core.problem import Float, Index
+from stepd.core.problem import Float, Index, Mask
 
 
 class Plan(NamedTuple):

@@ -38,7 +38,7 @@ def place(problem: Problem, options: PlanOptions) -> Strategy:
     """Parameters: clusters (most ops of the merged problem), beta (per start cost)."""
     coarse = merged(problem, options.parameter("clusters", 400))
     space = search_space(coarse.problem)
-    start = best_single(space)
+    start = best_single(coarse.problem, space)
     cost = score(space, group_placement(space, start), np.inf)
     chain = Chain(start, start.copy(), np.array([cost, cost]))
     movable, rng = free_groups(space), new_rng(options.seed)

@@ -12,7 +12,6 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from stepd.core.compiled import inlined, inner, kernel
 from stepd.core.placement.timeline import (
@@ -27,14 +26,13 @@ from stepd.core.placement.timeline import (
 )
 from stepd.core.prepared import Prepared, Tables
 from stepd.core.problem import Float, Index, Int
-
-Mask = npt.NDArray[np.bool_]
+from stepd.core.reach import possible_seconds
 
 
 class Limits(NamedTuple):
     """What a placement must keep to. g groups, d devices."""
 
-    group_seconds: Float  # [g, d] inf where the group cannot run
+    group_seconds: Float  # [g, d] inf where the group cannot run, or where no links lead
     group_resident: Int  # [g] bytes
     capacity: Float  # [d] bytes
 
@@ -76,7 +74,7 @@ def limits_of(prepared: Prepared, memory_factor: float) -> Limits:
     """The limits of a problem, with `memory_factor` of every device's memory (inf: none)."""
     memory = prepared.tables.memory.astype(np.float64)
     capacity = memory * memory_factor if np.isfinite(memory_factor) else np.full(len(memory), np.inf)
-    return Limits(prepared.group_seconds, prepared.group_resident, capacity)
+    return Limits(possible_seconds(prepared), prepared.group_resident, capacity)
 
 
 @kernel

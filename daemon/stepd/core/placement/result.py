@@ -7,7 +7,9 @@ from typing import Any
 import numpy as np
 
 from stepd.core.placement.registry import PlanOptions
+from stepd.core.prepared import prepare
 from stepd.core.problem import Float, Index, Problem
+from stepd.core.reach import connected_ops
 from stepd.core.simulator import simulate_placement
 from stepd.core.strategy import Strategy
 
@@ -20,7 +22,11 @@ def rank_order(keys: Float | Index) -> Index:
 
 
 def finish(problem: Problem, algorithm: str, options: PlanOptions, placement: Index, priority: Index, **facts: Any) -> Strategy:
-    """The Strategy of `placement` and `priority`, its step time as simulated; `facts` go into `planner`."""
+    """The Strategy of `placement` and `priority`, its step time as simulated; `facts` go into `planner`.
+
+    An algorithm that knows nothing of missing links may ask for what they do not connect: the answer is what is like it and runs.
+    """
+    placement = connected_ops(prepare(problem), placement)
     simulation = simulate_placement(problem, placement, priority)
     return Strategy(
         problem=problem.name,

@@ -12,10 +12,10 @@ import numpy as np
 from stepd.core.bounds import longest_step
 from stepd.core.compiled import lean
 from stepd.core.penalty import Penalty, penalised
-from stepd.core.placement.partial_schedule import Mask
 from stepd.core.placement.ranks import by_rank, op_seconds, transfer_seconds, upward_ranks
 from stepd.core.prepared import Tables, prepare
-from stepd.core.problem import Float, Index, Problem
+from stepd.core.problem import Float, Index, Mask, Problem
+from stepd.core.reach import connected
 from stepd.core.simulation_kernel import run_step
 from stepd.core.simulation_state import State, new_state
 
@@ -65,13 +65,14 @@ def score(space: Space, placement: Index, limit: float) -> float:
     return penalised(seconds, over / max(1.0, float(space.tables.memory.sum())), space.penalty)
 
 
-def best_single(space: Space) -> Index:
-    """Every group on the device that scores best when all that can run there do, the rest on their first. int32 [g]."""
+def best_single(problem: Problem, space: Space) -> Index:
+    """Groups of `problem` on the device that scores best when all that can run there do, the rest on their first. int32 [g]."""
+    prepared = prepare(problem)
     first = space.allowed.argmax(axis=1)
     best: Index = first.astype(np.int32)
     best_score = np.inf
     for device in range(space.allowed.shape[1]):
-        choice = np.where(space.allowed[:, device], device, first).astype(np.int32)
+        choice = connected(prepared, np.where(space.allowed[:, device], device, first).astype(np.int32))
         found = score(space, group_placement(space, choice), best_score)
         if device == 0 or found < best_score:
             best, best_score = choice, found

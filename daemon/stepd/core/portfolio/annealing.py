@@ -70,7 +70,8 @@ def anneal(
     walk: Walk,
     rng: Rng,
 ) -> Found:
-    """A chain of moves from `start`. allowed: [g, d] seconds of groups, inf where they cannot run; tail: [n] as in `run_step`."""
+    """A chain of moves from `start`; none from what cannot run. allowed: [g, d] seconds of groups, inf where they cannot run;
+    tail: [n] as in `run_step`."""
     n = len(start.placement)
     state = new_state(tables)
     placement, bias = start.placement.copy(), start.bias.copy()
@@ -93,6 +94,8 @@ def anneal(
     now, then = ranking_of(priority, keys), ranking_of(priority, keys)
     order, moved = priority.copy(), np.empty(n, dtype=np.int32)
     seconds_now = run_step(tables, state, placement, priority, way_now, np.inf, track)
+    if seconds_now == np.inf:  # what never ends has no sequence of all ops to look at
+        return Found(best, fitting, tried, gained)
     look(tables, state, placement, sight)
     outlook = new_outlook(tables, state.sequence)
     estimates = walk.doubt < np.inf
@@ -202,7 +205,8 @@ def _link_seconds(tables: Tables, placement: Index, sent_to: Index) -> float:
             if there != home and sent_to[there] != output:
                 sent_to[there] = output
                 links = tables.route_pointer[home * d + there + 1] - tables.route_pointer[home * d + there]
-                total += links * (tables.latency[home, there] + tables.output_bytes[output] / tables.bandwidth[home, there])
+                if links > 0:  # what no path connects takes no link, and cannot run
+                    total += links * (tables.latency[home, there] + tables.output_bytes[output] / tables.bandwidth[home, there])
     return total / max(1, tables.n_links)
 
 

@@ -13,6 +13,7 @@ import numpy as np
 from stepd.core.portfolio.labels import Labelling, op_cost
 from stepd.core.prepared import Prepared
 from stepd.core.problem import Float, Index, Problem
+from stepd.core.reach import connected
 
 
 def single_devices(prepared: Prepared) -> Iterator[tuple[str, Index]]:
@@ -29,11 +30,12 @@ def single_devices(prepared: Prepared) -> Iterator[tuple[str, Index]]:
 
 
 def allowed_near(prepared: Prepared, wish: Index) -> Index:
-    """`wish` int32 [g], with groups that cannot run where they should on their fastest device instead."""
+    """`wish` int32 [g], with groups that cannot run where they should on their fastest device instead, or, where links are missing,
+    on one that is reached."""
     groups = np.arange(prepared.n_groups)
     best = np.argmin(prepared.group_seconds, axis=1)
     fits = (wish >= 0) & np.isfinite(prepared.group_seconds[groups, np.maximum(wish, 0)])
-    return np.where(fits, wish, best).astype(np.int32)
+    return connected(prepared, np.where(fits, wish, best).astype(np.int32))
 
 
 def user_placement(problem: Problem, prepared: Prepared) -> Iterator[tuple[str, Index]]:

@@ -92,6 +92,7 @@ def _sent(tables: Tables, outlook: Outlook, output: int, home: int, device: int)
     way += lasts
     for k in range(first, last):
         outlook.link[tables.route_link[k]] = way
-    outlook.sent[0] += (last - first) * lasts
+    if last > first:  # what no path connects takes no link; its way says that it cannot run
+        outlook.sent[0] += (last - first) * lasts
     outlook.device[device] += tables.handling[0, home, device] + tables.handling[1, home, device] * tables.output_bytes[output]
     return way
