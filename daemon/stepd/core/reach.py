@@ -36,12 +36,17 @@ def connected(prepared: Prepared, home: Index) -> Index:
     if all_connected(tables) or runs(tables, home[tables.group]):
         return home
     reaches, can = np.isfinite(tables.latency), np.isfinite(prepared.group_seconds)
+    if not narrowed(tables, reaches, can):
+        return home
     heaviest = np.argsort(-prepared.group_seconds.min(axis=1), kind="stable").astype(np.int32)
-    total = prepared.group_seconds.sum(axis=0)  # finite where everything can run: all ops on one device always go together
-    for wish in (home, np.full_like(home, int(np.argmin(total)))):
-        found = settled(tables, prepared.group_seconds, reaches, can.copy(), wish, heaviest)
-        if found[0] >= 0:
-            return found
+    first = tables.group[tables.topological]
+    in_turn = first[np.sort(np.unique(first, return_index=True)[1])]
+    by_speed = np.argsort(prepared.group_seconds.sum(axis=0), kind="stable")  # those that run everything come first, and never fail
+    for wish in (home, *(np.full_like(home, device) for device in by_speed)):
+        for order in (heaviest, in_turn, in_turn[::-1].copy()):
+            found = settled(tables, prepared.group_seconds, reaches, can.copy(), wish, order)
+            if found[0] >= 0:
+                return found
     return home
 
 
@@ -62,11 +67,9 @@ def runs(tables: Tables, placement: Index) -> bool:
 @kernel
 def settled(tables: Tables, seconds: Float, reaches: Mask, can: Mask, wish: Index, order: Index) -> Index:
     """A device for each group [g], each in `order` on the one that it wishes for while that is left, else on the fastest that is;
-    -1 for all when nothing is left to one. `can` [g, d] is narrowed on the way."""
+    -1 for all when nothing is left to one. can: [g, d], as `narrowed` leaves it; changed on the way."""
     groups, d = can.shape
     device = np.full(groups, -1, dtype=np.int32)
-    if not narrowed(tables, reaches, can):
-        return device
     stack, waiting = np.empty(groups, dtype=np.int32), np.zeros(groups, dtype=np.bool_)
     for group in order:
         best = wish[group] if can[group, wish[group]] else _fastest(seconds, can, group)

@@ -103,3 +103,15 @@ def test_a_chain_from_what_cannot_run_ends_where_it_begins(lab):
         assert found.best.placement.tolist() == [1, 0]
         assert found.best.cost == np.inf
         assert not found.tried.any()
+
+
+def test_ops_of_one_colocation_group_change_places_in_the_order(lab):
+    """Three ops that make much, each with a reader that leaves little of it: memory suffices where each reader comes at once, which
+    upward ranks put last."""
+    edges = [edge for k in range(3) for edge in ((k, 3 + k, 0, 10), (3 + k, 6, 0, 1))]
+    problem = lab.make_problem([[1.0]] * 7, edges, [], [13], temp=[10] * 3 + [1] * 4, colocation=[0] * 7)
+    pool = Pool(problem)
+    pool.try_all([Candidate("the only device", np.zeros(7, dtype=np.int32))])
+    assert pool.best.point.overflow > 0.0
+    LocalSearch(pool, make_units(pool.prepared, labellings(problem)), 0, map).round(0.0)
+    assert pool.best.point.overflow == 0.0

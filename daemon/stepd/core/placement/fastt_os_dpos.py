@@ -17,6 +17,7 @@ from functools import partial
 
 import numpy as np
 
+from stepd.core.errors import StrategyError
 from stepd.core.placement.fastt_dpos import Settings, dpos, settings_of
 from stepd.core.placement.orders import placed_costs
 from stepd.core.placement.ranks import Costs, critical_path, op_seconds, op_seconds_of, upward_ranks
@@ -25,6 +26,7 @@ from stepd.core.placement.split_answer import read_off, simulate_parts
 from stepd.core.placement.split_problem import SplitCosts, Splittable, split_problem, splittable
 from stepd.core.prepared import Prepared, prepare
 from stepd.core.problem import Float, Int, Problem, SplitChoice
+from stepd.core.reach import connected_ops
 from stepd.core.strategy import Split, Strategy
 
 PATIENCE = 10
@@ -46,7 +48,8 @@ def place(problem: Problem, options: PlanOptions) -> Strategy:
     `copy_bytes_per_second` of cutting and joining. A unit of `max_work` is one reschedule."""
     search = _Search(problem, options)
     best = search.answer((), None)
-    assert best is not None, "without a limit there always is a schedule"
+    if best is None:
+        raise StrategyError(f"problem {problem.name!r}: no placement was found whose ops paths of links connect")
     return search.labelled(search.run(best))
 
 
@@ -141,7 +144,7 @@ class _Search:
         return mine.predicted_step_seconds < theirs.predicted_step_seconds
 
     def answer(self, splits: tuple[Split, ...], bar: _Answer | None) -> _Answer | None:
-        """DPOS on the problem with these splits; None when it cannot beat `bar`."""
+        """DPOS on the problem with these splits; None when it cannot beat `bar`, or cannot run."""
         bare = tuple(replace(split, devices=()) for split in splits)
         split = split_problem(self.base, bare, self.costs)
         changed = np.array([*(split.op for split in splits), *range(split.n_original, len(split.origin))], dtype=np.int64)
@@ -154,10 +157,12 @@ class _Search:
         if not sequence.seconds < (np.inf if bar is None else bar.own_seconds):
             return None
         placement, priority, placed = read_off(split, sequence.placement, sequence.priority)
+        if not splits:
+            placement = connected_ops(self.base.prepared, placement)
         strategy = Strategy(self.base.problem.name, placement, priority, np.inf, placed)
         limit = bar.strategy.predicted_step_seconds if self.simulated and bar and bar.strategy.planner["feasible"] else np.inf
         trace = simulate_parts(self.base, split, strategy, limit)
-        if limit < np.inf and not trace.makespan < np.inf:
+        if not trace.makespan < np.inf:
             return None
         memory = split.prepared.tables.memory
         facts = {

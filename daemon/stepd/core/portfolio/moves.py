@@ -28,6 +28,8 @@ CROWDED = 0.5
 """Where memory does not suffice: share of sets chosen from a device that lacks it, and of moves to the device with most left."""
 IN_USE = 0.8
 """Where devices are idle: share of the moves to the least busy or to any device that stay among those in use."""
+ALONE = 0.5
+"""Share of changes of the order that bring one op forward or back, without the other ops of its colocation group."""
 LOOKS = 16
 """Ops that are drawn in search of one on a device that lacks memory."""
 
@@ -254,7 +256,13 @@ def _exchange_devices(tables: Tables, allowed: Float, placement: Index, rng: Rng
 def shift(
     tables: Tables, units: Units, sight: Sight, placement: Index, bias: Float, most: float, rng: Rng, changes: Changes
 ) -> int:
-    """Bring all ops of a unit forward or back in the order by the same seconds, `most` at most; returns how many ops."""
+    """Bring an op, or all ops of a unit, forward or back in the order by the same seconds, `most` at most; returns how many ops."""
+    if uniform(rng) < ALONE:
+        op = _some_op(tables, sight, placement, rng)
+        changes.op[0] = op
+        changes.bias[0] = bias[op]
+        bias[op] += most * uniform(rng) ** 3 * (1.0 if uniform(rng) < 0.5 else -1.0)
+        return 1
     unit = _unit(tables, units, sight, placement, below(rng, len(units.level_pointer) - 1), rng)
     by = most * uniform(rng) ** 3 * (1.0 if uniform(rng) < 0.5 else -1.0)
     changed = 0
