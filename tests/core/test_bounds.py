@@ -10,6 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from stepd.core.bounds import best_bound, lower_bound
+from stepd.core.prepared import prepare
+from stepd.core.reach import connected_ops, runs
 from stepd.core.simulator import simulate_placement
 
 BIG = 10**9
@@ -19,8 +21,9 @@ PAIR = [(0, 1, 1.0, 1.0), (1, 0, 1.0, 1.0)]
 @settings(max_examples=200, deadline=None)
 @given(st.data())
 def test_no_strategy_beats_the_bound(lab, data):
-    problem = data.draw(lab.problems(memory=(12, 40, 10**6)))
-    step = simulate_placement(problem, *data.draw(lab.answers(problem)))
+    problem = data.draw(lab.problems(memory=(12, 40, 10**6), one_way=data.draw(st.booleans())))
+    placement, priority = data.draw(lab.answers(problem))
+    step = simulate_placement(problem, connected_ops(prepare(problem), placement), priority)
     assert not step.feasible or lower_bound(problem) <= step.step_seconds * (1 + 1e-9)
 
 
@@ -28,14 +31,15 @@ def test_no_strategy_beats_the_bound(lab, data):
 @given(st.data())
 def test_no_placement_of_a_small_problem_beats_the_bound(lab, data):
     """All placements, each in some orders."""
-    problem = data.draw(lab.problems(max_ops=5, max_devices=3, memory=(9, 14, 10**6)))
+    problem = data.draw(lab.problems(max_ops=5, max_devices=3, memory=(9, 14, 10**6), one_way=data.draw(st.booleans())))
     bound = lower_bound(problem) / (1 + 1e-9)
     orders = [
         np.array(order, dtype=np.int32) for order in itertools.islice(itertools.permutations(range(problem.n_ops)), 0, 120, 31)
     ]
     for devices in itertools.product(*(np.flatnonzero(np.isfinite(row)).tolist() for row in problem.seconds)):
         placement = np.array(devices, dtype=np.int32)
-        if any(len(set(placement[problem.colocation == group].tolist())) > 1 for group in (0, 1)):
+        apart = any(len(set(placement[problem.colocation == group].tolist())) > 1 for group in (0, 1))
+        if apart or not runs(prepare(problem).tables, placement):
             continue
         for order in orders:
             step = simulate_placement(problem, placement, order)

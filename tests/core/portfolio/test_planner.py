@@ -32,7 +32,7 @@ QUICK = PlanOptions(max_work=1, parameters=FEW)
 @settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.data())
 def test_keeps_its_promises_on_random_problems(lab, data):
-    problem = data.draw(lab.problems(memory=(10, 40, 10**6)))
+    problem = data.draw(lab.problems(memory=(10, 40, 10**6), one_way=data.draw(st.booleans())))
     strategy = place(problem, QUICK)
     validate_strategy(problem, strategy)
     step = simulate(problem, strategy)
