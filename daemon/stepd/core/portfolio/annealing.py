@@ -27,6 +27,9 @@ from stepd.core.simulation_state import State, new_state
 
 LOOK_AGAIN = 8
 """Accepted moves after which what the end waits for is looked up again; a new best is looked at always."""
+ALONE, MOVES_AN_OP = 0.5, 20
+"""Share of the changes of the order that are of single ops, where a chain has so many moves for every op; with fewer moves in
+proportion: there, whole units gain more."""
 ROOMY = 0.5
 """Share of every device's memory up to which a chain takes for granted that it suffices, new best points aside."""
 
@@ -105,6 +108,7 @@ def anneal(
         _look_for_room(tables, state, sight)
     sent_to = np.full(d, -1, dtype=np.int32)
     beside = beside_now = walk.traffic * _link_seconds(tables, placement, sent_to) if walk.traffic > 0.0 else 0.0
+    alone = min(ALONE, walk.steps / (MOVES_AN_OP * n))
     accepted = 0
     for step in range(walk.steps):
         temperature = cost * walk.heat * 0.01 ** (step / walk.steps)
@@ -112,7 +116,7 @@ def anneal(
         shifted = uniform(rng) < walk.shifts
         arm = first_above(walk.shares, uniform(rng))
         if shifted:
-            changed = shift(tables, units, sight, placement, bias, 0.3 * cost, rng, changes)
+            changed = shift(tables, units, sight, placement, bias, 0.3 * cost, alone, rng, changes)
         else:
             changed = move(tables, units, allowed, sight, placement, arm, rng, changes)
         if changed == 0:

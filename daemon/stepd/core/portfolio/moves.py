@@ -28,8 +28,6 @@ CROWDED = 0.5
 """Where memory does not suffice: share of sets chosen from a device that lacks it, and of moves to the device with most left."""
 IN_USE = 0.8
 """Where devices are idle: share of the moves to the least busy or to any device that stay among those in use."""
-ALONE = 0.5
-"""Share of changes of the order that bring one op forward or back, without the other ops of its colocation group."""
 LOOKS = 16
 """Ops that are drawn in search of one on a device that lacks memory."""
 
@@ -254,10 +252,11 @@ def _exchange_devices(tables: Tables, allowed: Float, placement: Index, rng: Rng
 
 @inner
 def shift(
-    tables: Tables, units: Units, sight: Sight, placement: Index, bias: Float, most: float, rng: Rng, changes: Changes
+    tables: Tables, units: Units, sight: Sight, placement: Index, bias: Float, most: float, alone: float, rng: Rng, changes: Changes
 ) -> int:
-    """Bring an op, or all ops of a unit, forward or back in the order by the same seconds, `most` at most; returns how many ops."""
-    if uniform(rng) < ALONE:
+    """Bring all ops of a unit, or in a share `alone` of the cases one op without others of its colocation group, forward or back
+    in the order by the same seconds, `most` at most; returns how many ops."""
+    if uniform(rng) < alone:
         op = _some_op(tables, sight, placement, rng)
         changes.op[0] = op
         changes.bias[0] = bias[op]
