@@ -18,7 +18,9 @@ import numpy as np
 from stepd.core.errors import PlannerError
 from stepd.core.placement import registry
 from stepd.core.portfolio import planner as portfolio
+from stepd.core.prepared import prepare
 from stepd.core.problem import Device, Link, Problem, SplitChoice
+from stepd.core.reach import connected_ops
 from stepd.daemon.planner_process import NICEST, give_way
 from stepd.kernels import cache
 
@@ -77,6 +79,8 @@ def compile_kernels(name: str) -> Compiled:
     try:
         if name == SEARCH:
             portfolio.warm_up()  # under a budget it would leave out what it has no time to compile
+            one_way = replace(tiny_problem(), links=tiny_problem().links[:1])
+            connected_ops(prepare(one_way), np.array([1, 0, 0, 0], dtype=np.int32))
         else:
             options = registry.PlanOptions(budget_seconds=1.0, clock=time.monotonic, max_work=100)
             registry.plan(name, tiny_problem(), options if name == "portfolio" else replace(options, parameters=MERGED))
