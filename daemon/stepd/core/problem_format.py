@@ -7,100 +7,24 @@ and name the key, op, edge or group.
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any, NoReturn
+from typing import Any
 
 import numpy as np
 
-from stepd.core.errors import ProblemError, StepdError, StrategyError
+from stepd.core.errors import ProblemError, StrategyError
+from stepd.core.json_values import INT32_MAX, VERSION, Reader, decode_json
 from stepd.core.problem import Device, Float, Index, Int, Link, Problem
 from stepd.core.strategy import Split, Strategy
 from stepd.core.validation import validate, validate_strategy
 
-VERSION = 1
 _HANDLING = ("handling_seconds", "handling_seconds_per_byte")
-_INT32_MAX = 2**31 - 1
-_INT64_MAX = 2**63 - 1
-
-
-def decode_json(text: str | bytes, what: str, error: type[StepdError]) -> Any:
-    """Decoded JSON of a `what`. NaN and Infinity are numbers here, for readers to say where they are. Raises `error`."""
-
-    def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-        value = dict(pairs)
-        if len(value) < len(pairs):
-            twice = next(key for k, (key, _) in enumerate(pairs) if key in dict(pairs[:k]))
-            raise error(f"{what}: the key {twice!r} is given twice in one object: which is meant?")
-        return value
-
-    try:
-        return json.loads(text, object_pairs_hook=unique)
-    except (ValueError, RecursionError) as fault:
-        raise error(f"{what}: not JSON: {fault}") from fault
-
-
-class _Reader:
-    """Takes values out of decoded JSON, with errors of one class."""
-
-    def __init__(self, what: str, error: type[StepdError]) -> None:
-        self.what = what
-        self.error = error
-
-    def fail(self, message: str) -> NoReturn:
-        raise self.error(f"{self.what}: {message}")
-
-    def keys(self, value: Any, where: str, needed: Sequence[str], optional: Sequence[str] = ()) -> Mapping[str, Any]:
-        if not isinstance(value, dict):
-            self.fail(f"{where} must be an object, not {type(value).__name__}")
-        missing = [key for key in needed if key not in value]
-        unknown = [key for key in value if key not in needed and key not in optional]
-        if missing:
-            self.fail(f"{where} lacks the key {missing[0]!r}")
-        if unknown:
-            known = ", ".join((*needed, *optional))
-            self.fail(f"{where} has the unknown key {unknown[0]!r}; version {VERSION} knows: {known}")
-        return value
-
-    def version(self, value: Any) -> None:
-        if isinstance(value, bool) or value != VERSION:
-            self.fail(f"version {value!r} is not supported; this program reads version {VERSION}")
-
-    def list_(self, value: Any, where: str) -> list[Any]:
-        if not isinstance(value, list):
-            self.fail(f"{where} must be a list, not {type(value).__name__}")
-        return value
-
-    def text(self, value: Any, where: str) -> str:
-        if not isinstance(value, str):
-            self.fail(f"{where} must be a string, not {value!r}")
-        return value
-
-    def number(self, value: Any, where: str) -> float:
-        if isinstance(value, bool) or not isinstance(value, (int, float)):
-            self.fail(f"{where} must be a number, not {value!r}")
-        try:
-            number = float(value)
-        except OverflowError:
-            number = math.inf
-        if not math.isfinite(number) or number < 0:
-            self.fail(f"{where} is {value!r}: it must be finite and not negative")
-        return number
-
-    def integer(self, value: Any, where: str, low: int = 0, high: int = _INT64_MAX) -> int:
-        if isinstance(value, float) and value.is_integer():
-            value = int(value)
-        if isinstance(value, bool) or not isinstance(value, int):
-            self.fail(f"{where} must be a whole number, not {value!r}")
-        if not low <= value <= high:
-            self.fail(f"{where} is {value}: it must be {'not negative' if value < low else f'at most {high}'}")
-        return int(value)
 
 
 def parse_problem(source: str | bytes | Mapping[str, Any]) -> Problem:
     """A valid Problem from JSON text or its decoded object. Raises ProblemError."""
-    reader = _Reader("problem", ProblemError)
+    reader = Reader("problem", ProblemError)
     value = decode_json(source, reader.what, reader.error) if isinstance(source, (str, bytes)) else source
     top = reader.keys(value, "the top level", ("version", "name", "devices", "links", "ops", "edges"))
     reader.version(top["version"])
@@ -125,7 +49,7 @@ def parse_problem(source: str | bytes | Mapping[str, Any]) -> Problem:
         edge_src=_ends(reader, edges["src"], "src", n),
         edge_dst=_ends(reader, edges["dst"], "dst", n),
         edge_output=np.array(
-            [reader.integer(v, f"output of edge {k}", -1, _INT32_MAX) for k, v in enumerate(edges["output"])],
+            [reader.integer(v, f"output of edge {k}", -1, INT32_MAX) for k, v in enumerate(edges["output"])],
             dtype=np.int32,
         ),
         edge_bytes=np.array(
@@ -137,7 +61,7 @@ def parse_problem(source: str | bytes | Mapping[str, Any]) -> Problem:
     return problem
 
 
-def _check_names(reader: _Reader, names: tuple[str, ...]) -> None:
+def _check_names(reader: Reader, names: tuple[str, ...]) -> None:
     first: dict[str, int] = {}
     for i, name in enumerate(names):
         if first.setdefault(name, i) != i:
@@ -149,7 +73,7 @@ def _edge_bytes(names: tuple[str, ...], edges: Mapping[str, list[Any]], k: int) 
     return f"bytes of edge {k} ({names[int(edges['src'][k])]!r} -> {names[int(edges['dst'][k])]!r})"
 
 
-def _device(reader: _Reader, k: int, value: Any) -> Device:
+def _device(reader: Reader, k: int, value: Any) -> Device:
     item = reader.keys(value, f"device {k}", ("name", "type", "memory_bytes"))
     return Device(
         name=reader.text(item["name"], f"the name of device {k}"),
@@ -158,7 +82,7 @@ def _device(reader: _Reader, k: int, value: Any) -> Device:
     )
 
 
-def _link(reader: _Reader, k: int, value: Any) -> Link:
+def _link(reader: Reader, k: int, value: Any) -> Link:
     item = reader.keys(value, f"link {k}", ("src", "dst", "bytes_per_second", "latency_seconds"), _HANDLING)
     return Link(
         src=reader.integer(item["src"], f"src of link {k}"),
@@ -169,7 +93,7 @@ def _link(reader: _Reader, k: int, value: Any) -> Link:
     )
 
 
-def _columns(reader: _Reader, value: Any, where: str, names: Sequence[str]) -> Mapping[str, list[Any]]:
+def _columns(reader: Reader, value: Any, where: str, names: Sequence[str]) -> Mapping[str, list[Any]]:
     columns = reader.keys(value, where, names)
     first = len(reader.list_(columns[names[0]], f"{where}.{names[0]}"))
     for name in names:
@@ -180,7 +104,7 @@ def _columns(reader: _Reader, value: Any, where: str, names: Sequence[str]) -> M
     return columns
 
 
-def _seconds(reader: _Reader, rows: list[Any], names: tuple[str, ...], devices: tuple[Device, ...]) -> Float:
+def _seconds(reader: Reader, rows: list[Any], names: tuple[str, ...], devices: tuple[Device, ...]) -> Float:
     seconds = np.empty((len(names), len(devices)))
     for i, row in enumerate(rows):
         if len(reader.list_(row, f"seconds of op {names[i]!r}")) != len(devices):
@@ -190,22 +114,22 @@ def _seconds(reader: _Reader, rows: list[Any], names: tuple[str, ...], devices: 
     return seconds
 
 
-def _bytes(reader: _Reader, values: list[Any], column: str, names: tuple[str, ...]) -> Int:
+def _bytes(reader: Reader, values: list[Any], column: str, names: tuple[str, ...]) -> Int:
     return np.array(
         [reader.integer(value, f"{column} of op {names[i]!r}") for i, value in enumerate(values)],
         dtype=np.int64,
     )
 
 
-def _colocation(reader: _Reader, values: list[Any], names: tuple[str, ...]) -> Index:
+def _colocation(reader: Reader, values: list[Any], names: tuple[str, ...]) -> Index:
     groups = [
-        -1 if value is None else reader.integer(value, f"colocation of op {names[i]!r}", 0, _INT32_MAX)
+        -1 if value is None else reader.integer(value, f"colocation of op {names[i]!r}", 0, INT32_MAX)
         for i, value in enumerate(values)
     ]
     return np.array(groups, dtype=np.int32)
 
 
-def _ends(reader: _Reader, values: list[Any], column: str, n: int) -> Index:
+def _ends(reader: Reader, values: list[Any], column: str, n: int) -> Index:
     ends = [reader.integer(value, f"{column} of edge {k}") for k, value in enumerate(values)]
     for k, op in enumerate(ends):
         if op >= n:
@@ -248,7 +172,7 @@ def dump_problem(problem: Problem) -> dict[str, Any]:
 
 def parse_strategy(source: str | bytes | Mapping[str, Any], problem: Problem | None = None) -> Strategy:
     """A Strategy from JSON text or its decoded object, checked against `problem` when given. Raises StrategyError."""
-    reader = _Reader("strategy", StrategyError)
+    reader = Reader("strategy", StrategyError)
     value = decode_json(source, reader.what, reader.error) if isinstance(source, (str, bytes)) else source
     needed = ("version", "problem", "placement", "priority")
     top = reader.keys(value, "the top level", needed, ("splits", "predicted_step_seconds", "planner"))
@@ -269,26 +193,26 @@ def parse_strategy(source: str | bytes | Mapping[str, Any], problem: Problem | N
     return strategy
 
 
-def _indices(reader: _Reader, value: Any, column: str) -> Index:
+def _indices(reader: Reader, value: Any, column: str) -> Index:
     values = reader.list_(value, column)
     return np.array(
-        [reader.integer(v, f"{column} of op {i}", 0, _INT32_MAX) for i, v in enumerate(values)],
+        [reader.integer(v, f"{column} of op {i}", 0, INT32_MAX) for i, v in enumerate(values)],
         dtype=np.int32,
     )
 
 
-def _split(reader: _Reader, k: int, value: Any) -> Split:
+def _split(reader: Reader, k: int, value: Any) -> Split:
     item = reader.keys(value, f"split {k}", ("op", "axis", "parts"), ("devices", "weights", "into"))
     devices = reader.list_(item.get("devices", []), f"devices of split {k}")
     weights = reader.list_(item.get("weights", []), f"weights of split {k}")
     into = reader.list_(item.get("into", []), f"into of split {k}")
     return Split(
-        op=reader.integer(item["op"], f"op of split {k}", 0, _INT32_MAX),
+        op=reader.integer(item["op"], f"op of split {k}", 0, INT32_MAX),
         axis=reader.text(item["axis"], f"axis of split {k}"),
-        parts=reader.integer(item["parts"], f"parts of split {k}", 1, _INT32_MAX),
-        devices=tuple(reader.integer(v, f"a device of split {k}", 0, _INT32_MAX) for v in devices),
+        parts=reader.integer(item["parts"], f"parts of split {k}", 1, INT32_MAX),
+        devices=tuple(reader.integer(v, f"a device of split {k}", 0, INT32_MAX) for v in devices),
         weights=tuple(reader.number(v, f"a weight of split {k}") for v in weights),
-        into=tuple(reader.integer(v, f"into of split {k}", 0, _INT32_MAX) for v in into),
+        into=tuple(reader.integer(v, f"into of split {k}", 0, INT32_MAX) for v in into),
     )
 
 

@@ -10,10 +10,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from tensorflow.core.framework import node_def_pb2, types_pb2
+from tensorflow.core.framework import node_def_pb2
 
 from stepd.hook.engine import rules
 from stepd.hook.engine.graphview import GraphView
+from stepd.hook.engine.handing import nothing, waited_for
 from stepd.hook.engine.names import copy_name
 
 _NONE = rules.CONTROL_FLOW | {"NoOp", "Const", "ControlTrigger", "Placeholder"}
@@ -43,18 +44,7 @@ def put(
             key = source, device(name)
             if key not in known:
                 known[key] = f"{copy_name(source, mark)}-there{len(known)}"
-                new += _stand_in(known[key], wait, device(name))
+                given = nothing(f"{known[key]}-given", device(name), wait)
+                new += [given, waited_for(known[key], given)]
             node.input[list(node.input).index(wait)] = f"^{known[key]}"
     return new
-
-
-def _stand_in(name: str, wait: str, device: str) -> list[node_def_pb2.NodeDef]:
-    """An op that Grappler leaves alone, since it might be fed."""
-    given = node_def_pb2.NodeDef(name=f"{name}-given", op="Const", device=device, input=[wait])
-    given.attr["dtype"].type = types_pb2.DT_FLOAT
-    given.attr["value"].tensor.dtype = types_pb2.DT_FLOAT
-    given.attr["value"].tensor.float_val.append(0.0)
-    handed = node_def_pb2.NodeDef(name=name, op="PlaceholderWithDefault", input=[given.name], device=device)
-    handed.attr["dtype"].type = types_pb2.DT_FLOAT
-    handed.attr["shape"].shape.unknown_rank = True
-    return [given, handed]

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
-from tensorflow.core.framework import node_def_pb2, types_pb2
+from tensorflow.core.framework import node_def_pb2
 
 from stepd.hook.engine.graphview import GraphView, output_types, split_input
-from stepd.hook.engine.handing import handing_on
+from stepd.hook.engine.handing import handing_on, nothing, waited_for
 from stepd.hook.engine.names import copy_name
 from stepd.hook.order.barriers import Lift
 from stepd.hook.order.edges import Edge
@@ -88,33 +88,18 @@ def with_open_barriers(
     one for several, those that need others of them would wait for it anyway, and Grappler takes such waits out.
     `represented`: the copy's name for a user's op.
     """
-    always: dict[str, str] = {}
+    always: dict[str, node_def_pb2.NodeDef] = {}
     new: list[node_def_pb2.NodeDef] = []
     for lift in sorted(lift for lift in lifts if lift.op in made):
         node, device, name = made[lift.op], device_of(lift.op), copy_name(lift.op, mark)
         if device not in always:
-            always[device] = f"{name}-always"
-            new.append(_always(always[device], device))
-        new.append(_open(f"{name}-open", always[device], device))
+            always[device] = nothing(f"{name}-always", device)
+            new.append(always[device])
+        new.append(waited_for(f"{name}-open", always[device]))
         waits = [f"^{name}-open" if read == f"^{represented(lift.barrier)}" else read for read in node.input]
         del node.input[:]
         node.input.extend(waits)
     return new
-
-
-def _always(name: str, device: str) -> node_def_pb2.NodeDef:
-    value = node_def_pb2.NodeDef(name=name, op="Const", device=device)
-    value.attr["dtype"].type = types_pb2.DT_FLOAT
-    value.attr["value"].tensor.dtype = types_pb2.DT_FLOAT
-    value.attr["value"].tensor.float_val.append(0.0)
-    return value
-
-
-def _open(name: str, constant: str, device: str) -> node_def_pb2.NodeDef:
-    handed = node_def_pb2.NodeDef(name=name, op="PlaceholderWithDefault", input=[constant], device=device)
-    handed.attr["dtype"].type = types_pb2.DT_FLOAT
-    handed.attr["shape"].shape.unknown_rank = True
-    return handed
 
 
 def _tied_ops(edge: Edge) -> set[str]:
