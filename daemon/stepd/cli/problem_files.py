@@ -15,8 +15,8 @@ from pathlib import Path
 from stepd.cli.dnn_partitioning import is_partitioning_workload, read_partitioning_workload
 from stepd.cli.graph_files import Hardware, parse_graph, parse_metadata, problem_of_graph
 from stepd.core.errors import ProblemError, StepdError, StrategyError
-from stepd.core.problem import Problem
 from stepd.core.json_values import decode_json
+from stepd.core.problem import Problem
 from stepd.core.problem_format import dump_strategy, parse_problem, parse_strategy
 from stepd.core.strategy import Strategy
 from stepd.core.validation import validate
