@@ -1,7 +1,7 @@
 """The portfolio against every other algorithm's full sweep and human experts, on problems that it was not made for.
 
     python tests/benchmarks/bench_quality.py [--suite random zoo workloads] [--only PART ...] [--budgets 1 10] [--label NAME]
-        [--searches S] [--rivals all|heuristics|searches] [--without ALGORITHM ...] [--time-limit S] [--tables]
+        [--searches S] [--rivals all|heuristics|searches] [--without ALGORITHM ...] [--as-is] [--time-limit S] [--tables]
 
 Problems: `random_problems.suite` (random), `random_dags.dags` (dags), the zoo (build_zoo.py; as it is, on eight devices, and with
 memory that no single device suffices for) and the files of dnn-partitioning. All in one process with one worker and budgets in
@@ -63,6 +63,7 @@ def main() -> int:
     parser.add_argument("--label", default="", help="name of this version of the portfolio")
     parser.add_argument("--searches", type=float, default=0.0, help="seconds for each search and solver; 0: leave them out")
     parser.add_argument("--rivals", choices=("all", "heuristics", "searches"), default="all")
+    parser.add_argument("--as-is", action="store_true", help="the zoo without its variants of eight devices and tight memory")
     parser.add_argument("--without", nargs="*", default=[], help="algorithms to leave out")
     parser.add_argument("--count", type=int, default=24, help="random problems")
     parser.add_argument("--seed", type=int, default=1, help="of the random problems")
@@ -105,10 +106,12 @@ def problems(arguments: argparse.Namespace) -> Iterator[tuple[str, Load]]:
     for path in files:
         if "expert" in path.stem:
             continue
-        kind = "" if path.suffix == ".gz" else path.parent.parent.name.split("-")[0] + "-"
+        kind = ""
+        if path.suffix == ".json":  # some names are there once in layers and once in operators
+            kind = f"{path.parent.parent.name.split('-')[0]}-{path.parent.name.removesuffix('Graphs').lower()}-"
         name = kind + path.name.split(".json")[0]
         yield name, lambda path=path: read_problem(path, Reading())
-        if path.suffix == ".gz":
+        if path.suffix == ".gz" and not arguments.as_is:
             yield f"{name}+8", lambda path=path: with_devices(read_problem(path, Reading()), 8)
             yield f"{name}+tight", lambda path=path: tight(read_problem(path, Reading()))
 
