@@ -36,6 +36,7 @@ CORE = frozenset(
         "hostile.lifetimes",
         "hostile.names",
         "idioms.moved_queues",
+        "images.mobile",
         "invisible.surroundings",
         "iterators.feedable",
         "iterators.reinitializable",

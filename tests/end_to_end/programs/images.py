@@ -1,5 +1,5 @@
-"""Images: a detector whose loss goes through masks, Python and suppression of boxes, and a picture that a loop outside of TensorFlow
-searches for, as style transfer with an optimizer of scipy's does."""
+"""Images: a detector whose loss goes through masks, Python and suppression of boxes, a picture that a loop outside of TensorFlow
+searches for, as style transfer with an optimizer of scipy's does, and a mobile net whose gradients wait for its normalizations."""
 
 import numpy as np
 import tensorflow.compat.v1 as tf
@@ -58,3 +58,44 @@ def program_searched(record):
                     break
                 pace *= 0.3
             at = at - pace * down
+
+
+def normalized(h, name, learns):
+    """Batch normalization whose averages are updated by who asks for them, and which is fed whether to learn."""
+    size = h.shape.as_list()[-1:]
+    scale, offset = weights(f"{name}_scale", *size), weights(f"{name}_offset", *size)
+    averages = [
+        tf.get_variable(f"{name}_{k}", initializer=np.ones(size, np.float32), trainable=False) for k in ("mean", "variance")
+    ]
+    y, *seen = tf.cond(
+        learns,
+        lambda: tf.nn.fused_batch_norm(h, scale, offset)[:3],
+        lambda: tf.nn.fused_batch_norm(h, scale, offset, *averages, is_training=False)[:3],
+    )
+    for old, new in zip(averages, seen, strict=True):
+        tf.add_to_collection(tf.GraphKeys.UPDATE_OPS, tf.assign_sub(old, (old - new) * 0.1))
+    return y
+
+
+def program_mobile(record):
+    images, labels = tf.placeholder(tf.float32, [4, 8, 8, 3]), tf.placeholder(tf.int32, [4])
+    learns = tf.placeholder_with_default(False, [])
+    h = images
+    for k, (given, made) in enumerate([(3, 4), (4, 6)]):
+        h = normalized(tf.nn.conv2d(h, weights(f"k{k}", 3, 3, given, made), 2, "SAME"), f"n{k}", learns)
+        h = h * tf.nn.relu6(h + 3.0) / 6.0  # hard swish
+        gate = tf.nn.relu6(tf.matmul(tf.reduce_mean(h, [1, 2]), weights(f"g{k}", made, made)) + 3.0) * (1.0 / 6.0)
+        h = h * gate[:, None, None, :]
+    logits = tf.matmul(tf.reduce_mean(h, [1, 2]), weights("out", 6, 4))
+    loss = tf.losses.sparse_softmax_cross_entropy(labels, logits)
+    with tf.control_dependencies(tf.get_collection(tf.GraphKeys.UPDATE_OPS)):
+        train = tf.train.RMSPropOptimizer(0.02, 0.9, 0.9, 1.0).minimize(loss)
+    with tf.Session() as sess:
+        sess.run(tf.global_variables_initializer())
+        rng = np.random.RandomState(2)
+        for k in range(8):
+            feeds = {images: rng.rand(4, 8, 8, 3), labels: rng.randint(0, 4, 4)}
+            record.value(f"{k}", sess.run([[train], [loss, train]][k % 2], {**feeds, learns: True}))
+            if k % 3 == 2:
+                record.value(f"seen {k}", sess.run([loss, logits], feeds))
+        record.value("variables", sess.run(tf.global_variables()))

@@ -36,7 +36,9 @@ def beside(view: GraphView, node: Node, constants: frozenset[str]) -> Iterator[s
             yield below.name
             yield from between
             yield from _powers(view, below)
-            yield from unwanted.behind(view, below.name)
+            # As long as what nobody wants waits for it, it cannot be put in another order.
+            nobodys = [*unwanted.behind(view, below.name)]
+            yield from (*nobodys, *unwanted.awaiting(view, nobodys))
             given = [each for each in below.inputs if each[1] >= 0]
             for maker, handing_on in (_behind(view, *each) for each in given if each[0] not in constants):
                 yield from (*handing_on, maker.name)

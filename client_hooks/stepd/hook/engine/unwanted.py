@@ -51,6 +51,17 @@ def taken(view: GraphView, names: Iterable[str]) -> Iterator[str]:
         yield from (source for source, k in view.nodes[name].inputs if k >= 0 and view.nodes[source].op != "Const")
 
 
+def awaiting(view: GraphView, names: Iterable[str]) -> Iterator[str]:
+    """The barriers of tuples that wait for any of these ops, the tuples' ends, and who reads these: with barrier and ends taken out
+    it is the readers that wait, unless one of these is on another device."""
+    barriers = dict.fromkeys(user for name in names for user in view.consumers[name] if view.nodes[user].op == "NoOp")
+    for barrier in barriers:
+        ends = [user for user in view.consumers[barrier] if view.nodes[user].op == "Identity"]
+        if ends:
+            yield from (barrier, *ends)
+        yield from (reader for end in ends for reader in view.consumers[end])
+
+
 def undoing(view: GraphView, name: str) -> Iterator[str]:
     """Who asks for the shape of the value `name`, and what gradients undo broadcasting with there, if there was any, to the ends of
     their tuples. As long as one of these is on another device Grappler keeps all, and the value has readers."""
