@@ -16,6 +16,10 @@ from stepd.core.problem import Float, Index, Problem
 from stepd.core.reach import connected
 
 
+SLOW = 0.2
+"""Share of the fastest device's speed below which a device is left out, in what is tried first."""
+
+
 def single_devices(prepared: Prepared) -> Iterator[tuple[str, Index]]:
     """Everything on one device, for each that differs from those before it; what cannot run there goes to its best device."""
     seen = set()
@@ -64,20 +68,26 @@ def expert_placements(prepared: Prepared, labelling: Labelling) -> Iterator[tupl
     speeds = device_speeds(prepared)
     fastest = np.argsort(-speeds, kind="stable").astype(np.int32)
     lines = [fastest, neighbours(prepared, int(fastest[0]))]
-    for used, line in product(sorted({2, d, max(2, d // 2)}), range(len(lines))):
+    choices = []
+    quick = int((speeds >= SLOW * speeds.max()).sum())
+    for used, line in product(dict.fromkeys([quick, 2, max(2, quick // 2), d]), range(len(lines))):
         devices = lines[line][:used]
-        if used > d or (line > 0 and np.array_equal(devices, fastest[:used])):
+        if not 2 <= used <= d or (line > 0 and np.array_equal(devices, fastest[:used])):
             continue
+        choices.append((f"{used} neighbours" if line > 0 else f"{used}", devices))
+    for along, devices in choices:
         share = speeds[devices] / speeds[devices].sum()
-        along = f"{used} neighbours" if line > 0 else f"{used}"
+        if labelling.count >= len(devices):
+            turns = devices[np.arange(labelling.count) % len(devices)]
+            yield f"{labelling.kind}: in turn over {along}", _placed(prepared, label, turns)
         yield f"{labelling.kind}: {along} cuts by time", _placed(prepared, label, devices[_cut(cost, share)])
+    for along, devices in choices:
+        share = speeds[devices] / speeds[devices].sum()
         if resident.sum() > 0:
             memory: Float = prepared.tables.memory[devices].astype(np.float64)
             by_memory = devices[_cut(resident, memory / max(float(memory.sum()), 1.0))]
             yield f"{labelling.kind}: {along} cuts by memory", _placed(prepared, label, by_memory)
-        if labelling.count > used:
-            turns = devices[np.arange(labelling.count) % used]
-            yield f"{labelling.kind}: in turn over {along}", _placed(prepared, label, turns)
+        if labelling.count >= len(devices):
             yield f"{labelling.kind}: by load over {along}", _placed(prepared, label, devices[_spread(cost, share)])
 
 

@@ -17,20 +17,21 @@ LOOKING_SECONDS_AN_OP = 1e-5
 @dataclass(frozen=True)
 class Ends:
     """Shares of the budget from which on no more is begun of: what the structure of the graph suggests, annealed clusters, the
-    first look at algorithms, whole sweeps before the search. hurried: the first look comes before the structure, and after the
-    first few algorithms come the whole sweeps of those that did best. sparing: the graph is so large that
+    first look at algorithms, whole sweeps before the search. hurried: the first look comes before the structure but for what numbered
+    names suggest (`named`), and after the first few algorithms come the whole sweeps of those that did best. sparing: the graph is so large that
     each simulation counts: few orders of a candidate are tried, and the bound comes last."""
 
     structure: float
     clusters: float
     first: float
     sweeps: float
+    named: float = 0.0
     hurried: bool = False
     sparing: bool = False
 
 
 CALM = Ends(structure=0.2, clusters=0.25, first=0.5, sweeps=0.6)
-HURRIED = Ends(structure=0.6, clusters=0.65, first=0.5, sweeps=0.8, hurried=True)
+HURRIED = Ends(structure=0.6, clusters=0.65, first=0.5, sweeps=0.8, named=0.25, hurried=True)
 SPARING = replace(HURRIED, sparing=True)
 
 

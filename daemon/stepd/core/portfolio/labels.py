@@ -8,7 +8,8 @@ depth need none. It knows no devices.
 from __future__ import annotations
 
 import re
-from collections import Counter, defaultdict
+from collections import defaultdict
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -23,8 +24,11 @@ from stepd.core.prepared import Prepared, Tables, prepare
 from stepd.core.problem import Float, Index, Problem
 
 _NUMBERED = re.compile(r"^(.*?)[_-]?(\d+)$")
+_DIGITS = re.compile(r"\d+")
 _UPDATE = re.compile(r"^update_(.+)$")
 MAX_PARTS = 4096
+MOST_FAMILIES, FEWEST = 12, 0.2
+"""Families of numbered scopes that are looked at, and which share of the ops these must hold."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -38,28 +42,40 @@ class Labelling:
     folded: bool = False
 
 
-def labellings(problem: Problem) -> list[Labelling]:
-    """Every way found to see the graph as parts, without repetitions."""
+def labellings(problem: Problem, numbered: Sequence[Labelling] | None = None) -> list[Labelling]:
+    """Every way found to see the graph as parts, without repetitions. numbered: the problem's `numbered_parts`, where known."""
     prepared = prepare(problem)
-    cost = op_cost(prepared)
-    position = positions(prepared.tables)
-    found: list[tuple[str, Index]] = []
-    paths = [forward_path(name) for name in problem.op_names]
-    found += [(f"scope-{depth}", label) for depth, label in _by_scope(paths)]
-    found += [(f"index {base!r}", label) for base, label in _by_numbered_part(paths)]
-    found.append(("weights", _by_weights(prepared, position)))
-    towers = _by_repetition(problem, prepared, cost)
+    scopes = [(f"scope-{depth}", label) for depth, label in _by_scope(*_scopes(problem.op_names))]
+    others = [("weights", _by_weights(prepared, positions(prepared.tables)))]
+    towers = _by_repetition(problem, prepared, op_cost(prepared))
     if towers is not None:
-        found.append(("towers", towers))
+        others.append(("towers", towers))
+    named = numbered_parts(problem) if numbered is None else numbered
     kept: list[Labelling] = []
     seen: set[bytes] = set()
+    for labelling in [*_completed(prepared, scopes), *named, *_completed(prepared, others)]:
+        if (parts := labelling.label.tobytes()) not in seen:
+            seen.add(parts)
+            kept.append(labelling)
+    return kept
+
+
+def numbered_parts(problem: Problem) -> list[Labelling]:
+    """The parts that names number: layers, cells, towers. Quickly found, and what a human expert looks at first."""
+    found = _by_numbered_part(*_scopes(problem.op_names))
+    return _completed(prepare(problem), [(f"index {base!r}", label) for base, label in found])
+
+
+def _completed(prepared: Prepared, found: Sequence[tuple[str, Index]]) -> list[Labelling]:
+    """Labellings of all ops, from those of some."""
+    cost, position = op_cost(prepared), positions(prepared.tables)
+    result = []
     for kind, partial in found:
         label = in_order(complete(prepared.tables, partial), position, partial, cost)
         count = int(label.max()) + 1
-        if 1 < count <= MAX_PARTS and label.tobytes() not in seen:
-            seen.add(label.tobytes())
-            kept.append(Labelling(kind, label, count))
-    return kept
+        if 1 < count <= MAX_PARTS:
+            result.append(Labelling(kind, label, count))
+    return result
 
 
 def op_cost(prepared: Prepared) -> Float:
@@ -72,6 +88,14 @@ def positions(tables: Tables) -> Index:
     position = np.empty(len(tables.topological), dtype=np.int32)
     position[tables.topological] = np.arange(len(position), dtype=np.int32)
     return position
+
+
+def _scopes(names: Sequence[str]) -> tuple[list[tuple[str, ...]], Index]:
+    """The forward paths of the scopes of ops, in the order of their first ops, and which of them each op is in, int32 [n]. Ops
+    are many, their scopes are few."""
+    number: dict[str, int] = {}
+    scope = [number.setdefault(name.rpartition("/")[0], len(number)) for name in names]
+    return [forward_path(f"{scope}/")[:-1] if scope else () for scope in number], np.array(scope, dtype=np.int32)
 
 
 def forward_path(name: str) -> tuple[str, ...]:
@@ -92,44 +116,44 @@ def _forward_part(part: str) -> str:
 
 
 @lru_cache(maxsize=65536)
-def _numbered(part: str) -> tuple[str, int] | None:
-    """Base and number of a part such as tower_0 or cell-3."""
+def _numbered(part: str) -> tuple[str, tuple[int, ...]] | None:
+    """Base and numbers of a part such as tower_0, cell-3 or stack1_cell_2 (one of stack#_cell)."""
     match = _NUMBERED.match(part)
-    return (match.group(1), int(match.group(2)[:9])) if match else None
+    if match is None:
+        return None
+    base = match.group(1)
+    return _DIGITS.sub("#", base), tuple(int(number[:9]) for number in (*_DIGITS.findall(base), match.group(2)))
 
 
-def _by_scope(paths: list[tuple[str, ...]]) -> list[tuple[int, Index]]:
+def _by_scope(paths: list[tuple[str, ...]], scope: Index) -> list[tuple[int, Index]]:
     """One labelling per depth of the hierarchy of name scopes; ops above that depth have none (-1)."""
     result = []
-    deepest = min(max((len(path) for path in paths), default=1), 8)
-    for depth in range(1, deepest):
+    for depth in range(1, 1 + min(max((len(path) for path in paths), default=0), 7)):
         numbers: dict[tuple[str, ...], int] = {}
-        label = [numbers.setdefault(path[:depth], len(numbers)) if len(path) > depth else -1 for path in paths]
+        label = [numbers.setdefault(path[:depth], len(numbers)) if len(path) >= depth else -1 for path in paths]
         if len(numbers) > 1:
-            result.append((depth, np.array(label, dtype=np.int32)))
+            result.append((depth, np.array(label, dtype=np.int32)[scope]))
     return result
 
 
-def _by_numbered_part(paths: list[tuple[str, ...]]) -> list[tuple[str, Index]]:
-    """Families of scopes that differ by a number: tower_0, tower_1; cell_0, cell_1; one labelling per family."""
-    families: dict[str, Counter[int]] = defaultdict(Counter)
-    split = [[_numbered(part) for part in path[:-1]] for path in paths]
-    for parts in split:
-        for base, number in {item for item in parts if item is not None}:
-            families[base][number] += 1
-    enough = len(paths) * 0.2
+def _by_numbered_part(paths: list[tuple[str, ...]], scope: Index) -> list[tuple[str, Index]]:
+    """Families of scopes that differ by a number: tower_0, tower_1; cell_0, cell_1; one labelling per family, those of most ops
+    first."""
+    families: dict[str, dict[int, tuple[int, ...]]] = defaultdict(dict)
+    for at, path in enumerate(paths):
+        for base, number in filter(None, map(_numbered, path)):
+            families[base].setdefault(at, number)
+    ops = np.bincount(scope, minlength=len(paths))
     result = []
-    for base, numbers in sorted(families.items()):
-        if len(numbers) < 2 or len(numbers) > MAX_PARTS or sum(numbers.values()) < enough:
+    for base, number_of in families.items():
+        place = {number: k for k, number in enumerate(sorted(set(number_of.values())))}
+        if not 2 <= len(place) <= MAX_PARTS:
             continue
         label = np.full(len(paths), -1, dtype=np.int32)
-        for i, parts in enumerate(split):
-            for item in parts:
-                if item is not None and item[0] == base:
-                    label[i] = item[1]
-                    break
-        result.append((base, np.unique(label, return_inverse=True)[1].astype(np.int32) - (label.min() < 0)))
-    return result[:12]
+        label[list(number_of)] = [place[number] for number in number_of.values()]
+        result.append((int(ops[label >= 0].sum()), base, label[scope]))
+    result.sort(key=lambda item: (-item[0], item[1]))
+    return [(base, label) for covered, base, label in result[:MOST_FAMILIES] if covered >= FEWEST * len(scope)]
 
 
 def _by_weights(prepared: Prepared, position: Index) -> Index:

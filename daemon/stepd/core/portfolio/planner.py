@@ -127,6 +127,12 @@ class _Search:
         plain = replace(self.options, report=None, run_all=map, parameters={})
         first = first_look(names, plain, self.problem.n_ops)
         self.left = self.answers.asked(first)
+        if ends.hurried:
+            for ideas in self.structure.first_ideas():
+                if self.used() > ends.named:
+                    break
+                self.pool.try_all(self.pool.from_groups(*idea) for idea in ideas)
+            yield from self._better()
         leading = (yield from self._leading(first, plain)) if ends.hurried else []
         yield from self._structure(ends.structure)
         yield from self._clusters(ends.clusters)

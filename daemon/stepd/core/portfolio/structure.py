@@ -9,7 +9,7 @@ from itertools import zip_longest
 
 from stepd.core.portfolio.candidates import expert_placements
 from stepd.core.portfolio.finer_labels import alike, by_role
-from stepd.core.portfolio.labels import Labelling, labellings
+from stepd.core.portfolio.labels import Labelling, labellings, numbered_parts
 from stepd.core.prepared import prepare
 from stepd.core.problem import Index, Problem
 
@@ -28,7 +28,12 @@ class Structure:
     @cached_property
     def labels(self) -> list[Labelling]:
         """Layers, towers, time steps and so on."""
-        return labellings(self.problem)
+        return labellings(self.problem, self.numbered)
+
+    @cached_property
+    def numbered(self) -> list[Labelling]:
+        """Those of these that names number, found in less time."""
+        return numbered_parts(self.problem)
 
     @cached_property
     def roles(self) -> list[Labelling]:
@@ -40,10 +45,16 @@ class Structure:
         """Parts that are moved as they are."""
         return [*self.roles, *alike(self.problem, self.labels)]
 
+    def first_ideas(self) -> Iterator[list[tuple[str, Index]]]:
+        """`ideas` from names that are numbered alone."""
+        yield from self._ideas(self.numbered)
+
     def ideas(self) -> Iterator[list[tuple[str, Index]]]:
         """What an expert would try, as placements of groups, in turn over the labellings, so that each gets its best ideas tried in
         time."""
+        yield from self._ideas(self.labels)
+
+    def _ideas(self, labels: list[Labelling]) -> Iterator[list[tuple[str, Index]]]:
         prepared = prepare(self.problem)
-        each = [list(expert_placements(prepared, labelling)) for labelling in self.labels]
-        for turn in zip_longest(*each):
+        for turn in zip_longest(*(expert_placements(prepared, labelling) for labelling in labels)):
             yield [item for item in turn if item is not None]
