@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 
 import numpy as np
 
-from stepd.core.portfolio.labels import forward_path, labellings
+from stepd.core.portfolio.labels import forward_path, labellings, numbered_parts
 
 BIG = 10**12
 
@@ -42,6 +43,20 @@ def test_towers_are_found_by_name(lab):
     problem = towers(lab)
     found = {item.kind: item for item in labellings(problem)}
     assert parts(found["scope-1"], problem) == [{0}, {1}, {2}]
+
+
+def test_cells_of_numbered_stacks_are_one_family(lab):
+    """NASNet's cells are named stack0_cell_0 to stack2_cell_5: stack by stack they are parts of a third of the graph each."""
+    problem = towers(lab, count=4)
+    named = [re.sub(r"tower_(\d)/", lambda m: f"stack{int(m[1]) // 2}_cell_{int(m[1]) % 2}/", name) for name in problem.op_names]
+    found = {item.kind: item for item in numbered_parts(replace(problem, op_names=tuple(named)))}
+    assert parts(found["index 'stack#_cell'"], problem) == [{0}, {1}, {2}, {3}]
+
+
+def test_the_family_of_most_ops_comes_first(lab):
+    problem = towers(lab)
+    names = [name.replace("layer_4/", "layer/") for name in problem.op_names]
+    assert [item.kind for item in numbered_parts(replace(problem, op_names=tuple(names)))] == ["index 'tower'", "index 'layer'"]
 
 
 def test_towers_are_found_without_names(lab):

@@ -15,7 +15,6 @@ from stepd.core.prepared import Prepared
 from stepd.core.problem import Float, Index, Problem
 from stepd.core.reach import connected
 
-
 SLOW = 0.2
 """Share of the fastest device's speed below which a device is left out, in what is tried first."""
 

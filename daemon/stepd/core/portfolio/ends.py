@@ -17,9 +17,10 @@ LOOKING_SECONDS_AN_OP = 1e-5
 @dataclass(frozen=True)
 class Ends:
     """Shares of the budget from which on no more is begun of: what the structure of the graph suggests, annealed clusters, the
-    first look at algorithms, whole sweeps before the search. hurried: the first look comes before the structure but for what numbered
-    names suggest (`named`), and after the first few algorithms come the whole sweeps of those that did best. sparing: the graph is so large that
-    each simulation counts: few orders of a candidate are tried, and the bound comes last."""
+    first look at algorithms, whole sweeps before the search, and, before all these where hurried, what numbered names suggest.
+    hurried: the first look comes before the structure, and after the first few algorithms come the whole sweeps of those that did
+    best. sparing: the graph is so large that each simulation counts: few orders of a candidate are tried, and the bound comes
+    last."""
 
     structure: float
     clusters: float

@@ -127,12 +127,6 @@ class _Search:
         plain = replace(self.options, report=None, run_all=map, parameters={})
         first = first_look(names, plain, self.problem.n_ops)
         self.left = self.answers.asked(first)
-        if ends.hurried:
-            for ideas in self.structure.first_ideas():
-                if self.used() > ends.named:
-                    break
-                self.pool.try_all(self.pool.from_groups(*idea) for idea in ideas)
-            yield from self._better()
         leading = (yield from self._leading(first, plain)) if ends.hurried else []
         yield from self._structure(ends.structure)
         yield from self._clusters(ends.clusters)
@@ -160,7 +154,13 @@ class _Search:
             yield from self._round(local)
 
     def _leading(self, first: list[Run], plain: PlanOptions) -> Generator[Strategy, None, list[Run]]:
-        """The first look in a hurry, in which the sweeps of the first algorithms, which it returns, come before the others."""
+        """The first look in a hurry: numbered names, then the first algorithms, whose sweeps, which it returns, come before the
+        others."""
+        for ideas in self.structure.first_ideas():
+            if self.used() > self.ends.named:
+                break
+            self.pool.try_all(self.pool.from_groups(*idea) for idea in ideas)
+        yield from self._better()
         yield from self._algorithms(self.left[:BATCH], until=self.ends.first)
         left = self.left
         leading = early_sweeps(first[:BATCH], plain, self.answers.shortest)
