@@ -7,7 +7,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from stepd.core.portfolio.labels import forward_path, labellings, numbered_parts
+from stepd.core.portfolio.labels import labellings, numbered_parts
+from stepd.core.portfolio.name_labels import forward_path
 
 BIG = 10**12
 

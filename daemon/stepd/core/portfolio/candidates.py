@@ -59,7 +59,7 @@ def group_labels(prepared: Prepared, label: Index) -> Index:
 
 
 def expert_placements(prepared: Prepared, labelling: Labelling) -> Iterator[tuple[str, Index]]:
-    """Ways to hand the parts of a labelling to 2..d devices."""
+    """Ways to hand the parts of a labelling to 2..d devices, the most often good first, over fast devices."""
     label = group_labels(prepared, labelling.label)
     d = prepared.group_seconds.shape[1]
     cost = _sums(label, prepared.group_seconds.min(axis=1), labelling.count)
@@ -67,21 +67,19 @@ def expert_placements(prepared: Prepared, labelling: Labelling) -> Iterator[tupl
     speeds = device_speeds(prepared)
     fastest = np.argsort(-speeds, kind="stable").astype(np.int32)
     lines = [fastest, neighbours(prepared, int(fastest[0]))]
-    choices = []
     quick = int((speeds >= SLOW * speeds.max()).sum())
+    choices = []
     for used, line in product(dict.fromkeys([quick, 2, max(2, quick // 2), d]), range(len(lines))):
         devices = lines[line][:used]
-        if not 2 <= used <= d or (line > 0 and np.array_equal(devices, fastest[:used])):
-            continue
-        choices.append((f"{used} neighbours" if line > 0 else f"{used}", devices))
-    for along, devices in choices:
-        share = speeds[devices] / speeds[devices].sum()
+        if 2 <= used <= d and not (line > 0 and np.array_equal(devices, fastest[:used])):
+            along = f"{used} neighbours" if line > 0 else f"{used}"
+            choices.append((along, devices, speeds[devices] / speeds[devices].sum()))
+    for along, devices, share in choices:
         if labelling.count >= len(devices):
             turns = devices[np.arange(labelling.count) % len(devices)]
             yield f"{labelling.kind}: in turn over {along}", _placed(prepared, label, turns)
         yield f"{labelling.kind}: {along} cuts by time", _placed(prepared, label, devices[_cut(cost, share)])
-    for along, devices in choices:
-        share = speeds[devices] / speeds[devices].sum()
+    for along, devices, share in choices:
         if resident.sum() > 0:
             memory: Float = prepared.tables.memory[devices].astype(np.float64)
             by_memory = devices[_cut(resident, memory / max(float(memory.sum()), 1.0))]

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Generator, Iterator, Sequence
 from dataclasses import replace
 from functools import lru_cache, partial
+from itertools import takewhile
 
 import numpy as np
 
@@ -156,9 +157,7 @@ class _Search:
     def _leading(self, first: list[Run], plain: PlanOptions) -> Generator[Strategy, None, list[Run]]:
         """The first look in a hurry: numbered names, then the first algorithms, whose sweeps, which it returns, come before the
         others."""
-        for ideas in self.structure.first_ideas():
-            if self.used() > self.ends.named:
-                break
+        for ideas in takewhile(lambda _: self.used() <= self.ends.named, self.structure.first_ideas()):
             self.pool.try_all(self.pool.from_groups(*idea) for idea in ideas)
         yield from self._better()
         yield from self._algorithms(self.left[:BATCH], until=self.ends.first)
