@@ -64,6 +64,7 @@ CORE = frozenset(
         "rewritten.waiting",
         "run_options.trace",
         "savers.saver",
+        "sequences.untrained_encoder",
         "sessions.several",
         "sessions.threads",
         "sessions.reset",

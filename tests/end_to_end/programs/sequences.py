@@ -220,3 +220,32 @@ def program_tagger(record):
             record.value(f"{k}", sess.run([loss, partition, taken, train], feed)[:3])
             record.value(f"best {k}", sess.run([best, tf.get_default_graph().get_tensor_by_name("move:0")], feed))
     record.graph("graph")
+
+
+def program_untrained_encoder(record):
+    """An encoder and a decoder in loops, whose gradients wait for the step's number: TensorFlow trains the decoder only, silently."""
+    x = tf.placeholder(tf.float32, [4, 5, 3], "x")
+    step = tf.train.get_or_create_global_step()
+
+    def unrolled(name, start, values):
+        kernel = tf.get_variable(f"{name}/kernel", [6, 3], initializer=tf.random_normal_initializer(stddev=0.3, seed=len(name)))
+        given = tf.TensorArray(tf.float32, 5).unstack(values)
+
+        def body(at, state, written):
+            state = tf.tanh(tf.matmul(tf.concat([state, given.read(at)], 1), kernel))
+            return at + 1, state, written.write(at, state)
+
+        _, state, written = tf.while_loop(lambda at, *_: at < 5, body, [0, start, tf.TensorArray(tf.float32, 5)])
+        return state, written.stack()
+
+    steps = tf.transpose(x, [1, 0, 2])
+    thought, _ = unrolled("encoder", tf.zeros([4, 3]), steps)
+    _, said = unrolled("decoder", thought, steps * 0.5)
+    loss = tf.reduce_mean(tf.square(said - 0.2))
+    with tf.control_dependencies([tf.assign_add(step, 1)]):
+        train = tf.train.AdamOptimizer(0.02).minimize(loss)
+    with tf.Session() as sess:
+        sess.run(tf.global_variables_initializer())
+        for k in range(10):
+            record.value(f"{k}", sess.run([loss, train], {x: np.cos(np.arange(60.0) + k).reshape(4, 5, 3)})[0])
+        record.value("all", sess.run(tf.global_variables()))

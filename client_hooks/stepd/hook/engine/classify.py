@@ -12,6 +12,7 @@ from typing import Any
 from tensorflow.core.framework import types_pb2
 
 from stepd.hook.engine import calls, graphview, groups, remaking, rules
+from stepd.hook.engine.dead_loops import dead_loop
 from stepd.hook.engine.graphview import GraphView, Node
 
 # What `tf.xla.experimental.compile` and rewriting for TPUs write on every op of a computation. TensorFlow makes one op of all ops
@@ -67,6 +68,7 @@ def classify(
     _pin_groups(view, together, pinned)
     group_of = {name: i for i, group in enumerate(together) for name in group}
     apart = next((why for node in view.nodes.values() if (why := _computation(node) or calls.draws_apart(view, node.proto))), "")
+    apart = apart or dead_loop(view)
     return Classes(held, pinned, together, group_of, frozenset(variables - pinned.keys()), apart)
 
 
