@@ -45,7 +45,7 @@ def scanned(x: tf.Tensor) -> tf.Tensor:
 def test_only_where_a_loop_is_given_what_never_comes_a_step_keeps_to_its_ops(
     model: Callable[[tf.Tensor], tf.Tensor], waits: bool, comes: bool, stops: bool
 ) -> None:
-    """In 9 of 24 nets whose train op lay elsewhere the first step never ended, in plain TensorFlow too: in those that this finds."""
+    """In 9 of 24 nets with the train op elsewhere the first step never ended, in plain TensorFlow too: those that this finds."""
     with tf.Graph().as_default() as graph:
         x = tf.placeholder(tf.float32, [4, 3], name="x")
         w = tf.get_variable("w", [3, 3], use_resource=True)
