@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import importlib.util
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -41,14 +42,16 @@ def harness() -> ModuleType:
 
 
 @pytest.fixture(scope="session")
-def outcome(harness: ModuleType, tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Any]:
-    """The outcome of all chosen programs in a mode; the first caller of a mode waits for it."""
-    made: dict[str, Any] = {}
-    programs = harness.names() if harness.is_full() else [n for n in harness.names() if n in harness.CORE]
-
-    def of(mode: str) -> Any:
-        if mode not in made:
-            made[mode] = harness.run(mode, programs, tmp_path_factory.mktemp("records") / mode)
-        return made[mode]
-
-    return of
+def outcome(
+    harness: ModuleType, tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest
+) -> Iterator[Callable[[str], Any]]:
+    """The outcome of all chosen programs in a mode, two modes at a time; the first caller of a mode waits for it."""
+    full = harness.is_full()
+    programs = harness.names() if full else [n for n in harness.names() if n in harness.CORE]
+    callers = [item for item in request.session.items if "outcome" in getattr(item, "fixturenames", ())]
+    asked = {item.callspec.params["mode"] for item in callers if isinstance(item, pytest.Function)}
+    folder = tmp_path_factory.mktemp("records")
+    with ThreadPoolExecutor(2) as pool:
+        modes = ["plain", *(mode for mode in (harness.MODES if full else harness.CORE_MODES) if mode in asked)]
+        made = {mode: pool.submit(harness.run, mode, programs, folder / mode) for mode in modes}
+        yield lambda mode: made[mode].result()
