@@ -14,6 +14,7 @@ from tensorflow.core.framework import graph_pb2  # noqa: E402
 from stepd.hook.engine import capi, requests  # noqa: E402
 from stepd.hook.engine.graphview import GraphView  # noqa: E402
 from stepd.hook.engine.kinds import step_kind  # noqa: E402
+from stepd.hook.engine.races import races, to_keep  # noqa: E402
 from stepd.hook.engine.reads import First, common, first_reads, serves  # noqa: E402
 from stepd.hook.model import LiveStrategy  # noqa: E402
 from stepd.hook.order.steps import executed  # noqa: E402
@@ -21,6 +22,10 @@ from stepd.hook.order.steps import executed  # noqa: E402
 
 def view_of(graph: Any) -> GraphView:
     return GraphView.parse(graph.as_graph_def().SerializeToString(), lambda name: name)
+
+
+def other() -> Any:
+    return tf.get_variable("other", [], initializer=tf.ones_initializer(), use_resource=True)
 
 
 def late(value: Any, ops: int = 12) -> Any:
@@ -33,7 +38,7 @@ def late(value: Any, ops: int = 12) -> Any:
 def test_a_short_read_comes_before_a_long_write(use_resource: bool) -> None:
     with tf.Graph().as_default() as graph:
         step = tf.get_variable("step", [], tf.int64, tf.zeros_initializer(), use_resource=use_resource)
-        write = tf.assign_add(step, tf.cast(tf.abs(late(tf.constant(0.5))), tf.int64)).op
+        write = tf.assign_add(step, tf.cast(tf.abs(late(other())), tf.int64)).op
         read = tf.add(step, 0, name="read")
     view = view_of(graph)
     kind = step_kind([], [read.name], [write.name])
@@ -51,7 +56,7 @@ def test_a_short_read_comes_before_a_long_write(use_resource: bool) -> None:
 def test_what_may_wait_or_is_as_late_as_the_write_is_left_alone() -> None:
     with tf.Graph().as_default() as graph:
         v = tf.get_variable("v", [], initializer=tf.zeros_initializer(), use_resource=True)
-        write = tf.assign_add(v, late(tf.constant(0.5))).op
+        write = tf.assign_add(v, late(other())).op
         with tf.control_dependencies([tf.FIFOQueue(1, tf.float32).dequeue()]):
             behind_a_queue = tf.identity(v.read_value(), name="behind_a_queue")
         with tf.control_dependencies([late(tf.constant(0.25), 40)]):
@@ -66,11 +71,33 @@ def test_what_may_wait_or_is_as_late_as_the_write_is_left_alone() -> None:
     assert first_reads(view, step_kind([], [after.name], [quick.name])).reads <= {First(after.op.inputs[0].op.name, quick.name)}
 
 
+@pytest.mark.parametrize("use_resource", [False, True])
+def test_the_next_step_and_a_rate_that_are_made_of_a_step_beside_each_other_stay_in_no_order(use_resource: bool) -> None:
+    """As in BERT's optimizer. Plainly the write mostly comes first; copies once had the read first, and other values each time."""
+    with tf.Graph().as_default() as graph:
+        step = tf.get_variable("step", [], tf.int64, tf.zeros_initializer(), use_resource=use_resource)
+        trained = other()
+        rate = tf.train.polynomial_decay(0.1, step, 100) * tf.cast(tf.cast(step, tf.int32) + 1, tf.float32)
+        train = tf.assign_sub(trained, rate * late(trained))
+        count = tf.assign(step, step + 1, name="count").op
+        with tf.control_dependencies([train]):
+            behind = tf.assign(step, step + 1, name="behind").op
+    view = view_of(graph)
+    settled = first_reads(view, step_kind([], [], [train.op.name, count.name]))
+    assert settled.reads == frozenset() and not settled.all
+    found = races(view, step_kind([], [], [train.op.name, count.name]), every=True)
+    kept = to_keep(view, found)
+    assert found and {end for race in found for end in (race.reader, race.writer)} <= kept.keys()
+    assert count.inputs[-1].op.name in kept, "the sum that the write waits for"
+    assert rate.op.name not in kept and train.op.name not in kept
+    assert first_reads(view, step_kind([], [], [behind.name])).all, "what waits for the training step is in order"
+
+
 def test_a_read_in_a_branch_tells_behind_it(first_generation: None) -> None:
     """As the step that summaries are saved by, which is read if it is initialized."""
     with tf.Graph().as_default() as graph:
         v = tf.get_variable("v", [], initializer=tf.zeros_initializer(), use_resource=True)
-        write = tf.assign_add(v, late(tf.constant(0.5), 20)).op
+        write = tf.assign_add(v, late(other(), 20)).op
         value = tf.cond(tf.is_variable_initialized(v), v.read_value, lambda: 0.0)
         behind = tf.cast(value, tf.int64, name="behind")
     view = view_of(graph)

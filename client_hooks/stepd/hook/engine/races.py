@@ -16,7 +16,7 @@ from tensorflow.python.framework import dtypes
 from stepd.hook.engine import rules
 from stepd.hook.engine.before import Before
 from stepd.hook.engine.draws import executed
-from stepd.hook.engine.graphview import GraphView, function_attrs, holds_state, input_types, name_of_state, split_input
+from stepd.hook.engine.graphview import GraphView, function_attrs, holds_state, input_types, is_stateful, name_of_state, split_input
 from stepd.hook.ports import StepKind
 
 _WRITES = ("Assign", "ResourceApply", "ResourceScatter", "ResourceSparseApply", "Apply", "Scatter", "SparseApply", "CountUpTo",
@@ -115,13 +115,33 @@ def is_write(op: str) -> bool:
     return op.startswith(_WRITES)
 
 
+def counts_alone(view: GraphView, race: Race) -> bool:
+    """Does the write wait for nothing but the variable itself and constants, as a counter beside a training step does?
+
+    Then it need not come late: of `step.assign(step + 1)` beside a rate that is made of the step, the write came first in 40 to
+    100 % of the steps of 36 programs, in most of them in over 80 %, however long the way from the read to the write was (1 to 21
+    ops)."""
+    needed = view.ancestors([race.writer]) - {race.writer, race.variable}
+    return len(needed) <= SHORT_READ and not any(_says_more(view.nodes[name].op) for name in needed)
+
+
+def _says_more(op: str) -> bool:
+    """Does an op hand on anything but what a variable, which was looked at, and constants say?"""
+    stateful = is_stateful(op) and op != "ReadVariableOp"
+    return stateful or op.startswith("Placeholder") or bool(function_attrs(op))
+
+
 def to_keep(view: GraphView, found: Collection[Race]) -> Mapping[str, str]:
-    """Ops that should stay where they are for the read to come first, and why."""
+    """Ops that should stay where they are for the read, or a counter's write, to come when it plainly does, and why."""
     kept: dict[str, str] = {}
-    for variable, reader, writer in found:
-        needed = view.ancestors([reader])
-        if len(needed) <= SHORT_READ and _is_small(view, variable):
-            kept.update(dict.fromkeys(needed, f"{variable} is read by {reader} and written by {writer} without order"))
+    for race in found:
+        if not _is_small(view, race.variable):
+            continue
+        why = f"{race.variable} is read by {race.reader} and written by {race.writer} without order"
+        for end in (race.reader, race.writer) if counts_alone(view, race) else (race.reader,):
+            needed = view.ancestors([end])
+            if len(needed) <= SHORT_READ:
+                kept.update(dict.fromkeys(needed, why))
     return kept
 
 

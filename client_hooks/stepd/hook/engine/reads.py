@@ -2,7 +2,8 @@
 
 Plain TensorFlow practically always runs a read that waits for little before a write that waits for much: the global step that
 a hook reads beside the training step. On several devices the two race. A copy therefore gets control edges from such reads to
-such writes. It must not know how copies are made.
+such writes. Where the write waits for nothing but the variable itself (the next step, made of this one beside a rate) it mostly
+comes first, and no order is sure: a copy adds none. It must not know how copies are made.
 """
 
 from __future__ import annotations
@@ -11,9 +12,9 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import NamedTuple
 
 from stepd.hook.engine import rules
-from stepd.hook.engine.graphview import GraphView, function_attrs, is_stateful, output_types
+from stepd.hook.engine.graphview import GraphView, function_attrs, input_types, is_stateful, output_types
 from stepd.hook.engine.kinds import Kind
-from stepd.hook.engine.races import SHORT_READ, is_write, races, to_keep
+from stepd.hook.engine.races import SHORT_READ, counts_alone, is_write, races, to_keep
 from stepd.hook.order.conditions import conditions
 from stepd.hook.order.edges import Edge
 from stepd.hook.order.rounds import may_need
@@ -50,7 +51,8 @@ class Settled(NamedTuple):
 def first_reads(view: GraphView, step: StepKind) -> Settled:
     """The reads of a step that come first. None of them can wait for anything but the feeds."""
     found = races(view, step, every=True)
-    pairs = [First(race.reader, race.writer) for race in found if rules.works_on_variable(view.nodes[race.writer].op)]
+    late = [race for race in found if not counts_alone(view, race)]
+    pairs = [First(race.reader, race.writer) for race in late if rules.works_on_variable(view.nodes[race.writer].op)]
     if not pairs:
         return Settled(NOTHING, not found)
     run = executed(view, step)
@@ -89,8 +91,13 @@ def _may_signal(view: GraphView, name: str) -> bool:
     op = view.nodes[name].op
     if op in _PLAIN_READS:
         return True
-    floats = any(dtype % 100 in FLOATS for dtype in output_types(view.nodes[name].proto))
+    proto = view.nodes[name].proto
+    floats = _floats(output_types(proto)) and (op != "Cast" or _floats(input_types(proto)))  # a step made a float stays just that
     return not floats and op not in rules.CONTROL_FLOW and not is_stateful(op) and not function_attrs(op)
+
+
+def _floats(types: Iterable[int]) -> bool:
+    return any(dtype % 100 in FLOATS for dtype in types)
 
 
 def _depths(order: Iterable[str], needed: Mapping[str, Collection[str]]) -> dict[str, int]:
@@ -161,7 +168,7 @@ class Unordered:
         for step in dict.fromkeys(kind.step for kind in kinds if kind.step not in self._learned):
             self._learned.add(step)
             self.settled(view, step)
-            new.update(to_keep(view, races(view, step)))
+            new.update(to_keep(view, races(view, step, every=True)))
         more = {name: why for name, why in new.items() if name not in self.kept}
         self.kept |= more
         return more
