@@ -31,6 +31,7 @@ CORE = frozenset(
         "functions.tf_function",
         "functions.partitioned_call",
         "gating.fed_between",
+        "generative.spectral",
         "generators.generator",
         "handles.handles",
         "hostile.lifetimes",

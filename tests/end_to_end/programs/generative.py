@@ -105,3 +105,39 @@ def program_denoising(record):
         for k in range(6):
             record.value(f"again {k}", sess.run([loss, h, back, train], {clean: images(3)})[:3])
     record.graph("graph")
+
+
+def program_spectral(record):
+    """A critic whose filters are divided by their largest singular value, in the shape of a matrix, for what is real and what is made."""
+    shapes = {"first": [9, 4], "second": [2, 2, 2]}
+    x, z = (tf.placeholder(tf.float32, [None, 9], name=name) for name in ("real", "made"))
+
+    def filters(name):
+        shape = shapes[name]
+        w = tf.get_variable(name, shape, initializer=tf.truncated_normal_initializer(stddev=0.3, seed=len(name)))
+        u = tf.get_variable(
+            f"{name}_u", [1, shape[-1]], initializer=tf.truncated_normal_initializer(seed=len(name) + 1), trainable=False
+        )
+        matrix = tf.reshape(w, [-1, shape[-1]])
+        v = tf.stop_gradient(tf.nn.l2_normalize(tf.matmul(u, matrix, transpose_b=True)))
+        u = tf.stop_gradient(tf.nn.l2_normalize(tf.matmul(v, matrix)))
+        return tf.reshape(matrix / tf.matmul(tf.matmul(v, matrix), u, transpose_b=True), shape), u
+
+    def critic(t):
+        with tf.variable_scope("critic", reuse=tf.AUTO_REUSE):
+            h = tf.nn.leaky_relu(tf.matmul(t, filters("first")[0]))
+            h = tf.nn.conv1d(tf.reshape(h, [-1, 2, 2]), filters("second")[0], 1, "SAME")
+            return tf.reduce_sum(h, [1, 2])
+
+    loss = tf.reduce_mean(tf.nn.relu(1.0 - critic(x))) + tf.reduce_mean(tf.nn.relu(1.0 + critic(z)))
+    optimizer = tf.train.GradientDescentOptimizer(0.1)
+    gradients = optimizer.compute_gradients(loss)
+    with tf.control_dependencies([loss]):
+        train = optimizer.apply_gradients(gradients)
+    with tf.Session() as sess:
+        sess.run(tf.global_variables_initializer())
+        for k in range(12):
+            feed = {x: images(2 + k % 3)[:, :3, :3].reshape(-1, 9), z: np.random.RandomState(k).randn(2 + k % 3, 9)}
+            record.value(f"{k}", sess.run([loss, train], feed)[0])
+        record.value("all", sess.run(tf.global_variables()))
+    record.graph("graph")

@@ -224,3 +224,26 @@ def program_trust_region(record):
                     break
             record.value(f"{k}", [g, direction, sess.run(flat)])
     record.graph("graph")
+
+
+def program_heads(record):
+    """An actor and two critics on one trunk, each of which flattens what is flat already."""
+    seen = tf.placeholder(tf.float32, [6, 5], name="seen")
+    aimed = tf.placeholder(tf.float32, [6, 3], name="aimed")
+    trunk = dense(seen, 8, "trunk", tf.nn.tanh)
+    acting, judging = tf.reshape(trunk, [-1, 8]), tf.reshape(trunk, [-1, 8])
+    mean, spread = dense(acting, 3, "mean"), dense(acting, 4, "spread")[:, 1:]
+    judged = [dense(judging, 3, "first"), dense(judging, 5, "second")[:, 2:]]
+    loss = tf.reduce_mean(tf.square((aimed - mean) * tf.exp(-spread)) + spread)
+    loss += tf.add_n([tf.reduce_mean(tf.square(one - aimed)) for one in judged])
+    optimizer = tf.train.GradientDescentOptimizer(0.1)
+    gradients = optimizer.compute_gradients(loss)
+    with tf.control_dependencies([loss]):
+        train = optimizer.apply_gradients(gradients)
+    with tf.Session() as sess:
+        sess.run(tf.global_variables_initializer())
+        for k in range(12):
+            draw = np.random.RandomState(k)
+            record.value(f"{k}", sess.run([loss, train], {seen: draw.randn(6, 5), aimed: draw.randn(6, 3)})[0])
+        record.value("all", sess.run(tf.global_variables()))
+    record.graph("graph")

@@ -210,3 +210,29 @@ def test_what_computes_an_exponent_lies_with_the_third_power() -> None:
         tf.gradients(tf.square(scaled), x)
     together = group_of(graph)
     assert together["gradients/cube_grad/sub"] == together["cube"] == together["scaled"]
+
+
+@pytest.mark.parametrize(
+    "flat",
+    [lambda t: tf.reshape(t, [-1, 8]), lambda t: tf.transpose(tf.transpose(t)), lambda t: tf.squeeze(tf.expand_dims(t, 0), 0)],
+    ids=["reshaped", "transposed", "squeezed"],
+)
+def test_a_sum_of_sums_behind_what_changes_nothing_lies_beside_what_these_wait_for(flat: Any) -> None:
+    """Two heads on each of two copies of a layer: one sum of four gradients, unless the inner two wait for something elsewhere."""
+    with tf.Graph().as_default() as graph:
+        layer = tf.tanh(tf.get_variable("v", [4, 8], initializer=tf.zeros_initializer()), name="layer")
+        heads = []
+        for i in range(4):
+            if i % 2 == 0:
+                copy = flat(layer)
+            w = tf.get_variable(f"w{i}", [8, 3 + i], initializer=tf.zeros_initializer())
+            heads.append(tf.matmul(copy, w, name=f"head{i}"))
+        loss = tf.add_n([tf.reduce_sum(tf.square(head)) for head in heads])
+        tf.train.GradientDescentOptimizer(0.1).compute_gradients(loss)
+    together = group_of(graph)
+    *inner, total = [op for op in graph.get_operations() if op.type == "AddN" and op.name.startswith("gradients/")]
+    assert len(inner) == 2 and not {t.op for t in total.inputs} & {*inner}
+    beside = [
+        f"gradients/head{i}_grad/{name}" for i in range(4) for name in ("MatMul", "tuple/group_deps", "tuple/control_dependency")
+    ]
+    assert {together[name] for name in beside} == {together[total.name]}

@@ -85,8 +85,9 @@ def _rewritten_together(view: GraphView) -> Iterator[tuple[str, str]]:
     for first, *others in (*twins.of(view).sets, *onednn.together(view)):
         yield from ((first, other) for other in others)
     for node in view.nodes.values():
-        for term in (*sorted(sums.first_terms(view, node)), *pushed.beside(view, node, constants), *unchanged.waited_for(node)):
-            yield term, node.name
+        in_sums = (*sorted(sums.first_terms(view, node)), *sums.waits_of_terms(view, node))
+        for name in (*in_sums, *pushed.beside(view, node, constants), *unchanged.waited_for(node)):
+            yield name, node.name
         yield from ((name, node.name) for name in inlined.neighbours(view, node))
         if node.op in rules.ARITHMETIC:
             yield from ((name, node.name) for name in _behind_tuples(view, node))

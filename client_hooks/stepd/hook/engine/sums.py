@@ -10,7 +10,7 @@ from __future__ import annotations
 import weakref
 from collections.abc import Iterator
 
-from stepd.hook.engine import graphview, rules, settled, twins
+from stepd.hook.engine import graphview, rules, settled, twins, unchanged, unwanted
 from stepd.hook.engine.graphview import GraphView, Node
 
 _SUMS = frozenset({"Add", "AddV2", "AddN"})
@@ -137,22 +137,53 @@ def _up_to_free(view: GraphView, order: list[str]) -> Iterator[str]:
 
 
 def _terms(view: GraphView, root: Node, by_name: bool = False) -> Iterator[str]:
-    """What a tree of sums adds up, from left to right. `by_name`: with every sum's inputs sorted."""
+    """What a tree of sums adds up, from left to right, also where what changes nothing stands between two of them. `by_name`: with
+    every sum's inputs sorted."""
     stack = [root.name]
     while stack:
-        node = view.nodes[stack.pop()]
-        if node.name != root.name and not (node.op in _SUMS and absorbed(view, node)):
-            yield node.name
+        name = stack.pop()
+        node = view.nodes[name] if name == root.name else _sum_behind(view, name)
+        if node is None or (node.name != root.name and not absorbed(view, node)):
+            yield name
             continue
         given = [source for source, index in node.inputs if index >= 0]
         stack += reversed(sorted(given) if by_name else given)
 
 
+def waits_of_terms(view: GraphView, node: Node) -> Iterator[str]:
+    """Where what changes nothing stands between this sum and one that it is made one with: the barriers of the tuples that the
+    inner one's terms are ends of, and what only these wait for. With all of it beside, Grappler takes the tuples out, and who waits
+    for what afterwards says whether it makes one sum of both."""
+    given = [source for source, index in node.inputs if index >= 0] if node.op in _SUMS else []
+    for source in given:
+        inner = _sum_behind(view, source)
+        if inner is None or inner.name == source or not absorbed(view, inner):
+            continue
+        for term in _terms(view, inner):
+            for barrier in (other for other, k in view.nodes[term].inputs if k < 0 and view.nodes[other].op == "NoOp"):
+                nobodys = unwanted.before(view, barrier)
+                yield from (term, barrier, *nobodys, *unwanted.taken(view, nobodys))
+
+
+def _sum_behind(view: GraphView, name: str) -> Node | None:
+    """The sum whose value `name` is, behind what changes nothing; None if it is of something else."""
+    return next((node for node, _ in unchanged.behind_names(view, name) if node.op in _SUMS), None)
+
+
 def absorbed(view: GraphView, node: Node) -> bool:
-    """Is this sum a term of another one and nothing else?"""
+    """Is this sum a term of another one and nothing else, as it is or behind what changes nothing?"""
     made_one = twins.of(view)
-    readers = [user for name in made_one.alike(node.name) for user in _readers(view, name)]
-    return made_one.count(dict.fromkeys(readers)) == 1 and view.nodes[readers[0]].op in _SUMS
+    while True:
+        readers = [user for name in made_one.alike(node.name) for user in _readers(view, name)]
+        if made_one.count(dict.fromkeys(readers)) != 1:
+            return False
+        reader = view.nodes[readers[0]]
+        if reader.op in _SUMS:
+            return True
+        behind = unchanged.handed_on(view, reader)
+        if behind is None or behind[0][0] != node.name:
+            return False
+        node = reader
 
 
 def _readers(view: GraphView, name: str) -> list[str]:
