@@ -160,9 +160,16 @@ def waits_of_terms(view: GraphView, node: Node) -> Iterator[str]:
         if inner is None or inner.name == source or not absorbed(view, inner):
             continue
         for term in _terms(view, inner):
-            for barrier in (other for other, k in view.nodes[term].inputs if k < 0 and view.nodes[other].op == "NoOp"):
+            for barrier in _tuples_of(view, view.nodes[term]):
                 nobodys = unwanted.before(view, barrier)
                 yield from (term, barrier, *nobodys, *unwanted.taken(view, nobodys))
+
+
+def _tuples_of(view: GraphView, end: Node) -> Iterator[str]:
+    """The barriers that `end` waits for and that wait for its value: not a group of updates, say, that a whole scope waits for."""
+    for other, k in end.inputs:
+        if k < 0 and view.nodes[other].op == "NoOp" and end.inputs[0][0] in {source for source, _ in view.nodes[other].inputs}:
+            yield other
 
 
 def _sum_behind(view: GraphView, name: str) -> Node | None:
