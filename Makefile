@@ -34,7 +34,7 @@ demo: $(RUNS) ## an unmodified training script, plainly, hand-placed and under s
 
 test: $(STAMP) ## all tests that a commit must pass
 	$(BIN)/stepd warm-up > /dev/null # on all cores; tests would compile kernels on one
-	$(BIN)/python -m pytest -q
+	$(BIN)/python -m pytest -q -n 2 --dist loadfile
 
 lint: $(STAMP) ## ruff, mypy strict, import-linter, drift of the generated protobuf code
 	$(BIN)/ruff check .
