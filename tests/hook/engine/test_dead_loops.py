@@ -58,4 +58,77 @@ def test_only_where_a_loop_is_given_what_never_comes_a_step_keeps_to_its_ops(
             # TensorFlow itself says that there is no such value where it is asked for it, and nothing where it is not.
             with nullcontext() if comes else pytest.raises(tf.errors.InvalidArgumentError, match="does not have value"):
                 sess.run(gradient, {x: [[0.1] * 3] * 4})
-    assert ("never leaves another one" in classify(view).apart) == stops
+    assert ("may be dead" in classify(view).apart) == stops
+
+
+def normalized_in_a_branch(behind: Callable[[tf.Tensor], tf.Tensor]) -> tf.Operation:
+    """As tf.layers' normalization was used with a `training` that is fed."""
+    training, x = tf.placeholder(tf.bool, [], name="training"), tf.placeholder(tf.float32, [4, 3], name="x")
+    mean = tf.get_variable("mean", [3], use_resource=True, trainable=False)
+    h = tf.matmul(x, tf.get_variable("w", [3, 3], use_resource=True))
+    updates = []
+
+    def updated() -> tf.Tensor:
+        updates.append(tf.assign(mean, tf.reduce_mean(h, 0)))
+        return h - tf.reduce_mean(h, 0)
+
+    loss = tf.reduce_mean(behind(tf.cond(training, updated, lambda: h - mean)))
+    with tf.control_dependencies(updates):
+        return tf.train.GradientDescentOptimizer(0.1).minimize(loss)
+
+
+def stepped(x: tf.Tensor, waits: bool = True) -> tf.Tensor:
+    """A step along the gradient of a loop's value."""
+    loss = tf.reduce_sum(one(x))
+    with tf.control_dependencies([loss] if waits else []):
+        return x - 0.1 * tf.gradients(loss, x)[0]
+
+
+def branch(model: Callable[[tf.Tensor], tf.Tensor]) -> tf.Tensor:
+    x = tf.placeholder(tf.float32, [4, 3])
+    return tf.cond(tf.placeholder(tf.bool, []), lambda: model(x), lambda: x)
+
+
+def rounds(model: Callable[[tf.Tensor], tf.Tensor]) -> tf.Tensor:
+    return tf.while_loop(lambda at, _: at < 2, lambda at, a: (at + 1, model(a)), [0, tf.placeholder(tf.float32, [4, 3])])[1]
+
+
+def trained(model: Callable[[tf.Tensor], tf.Tensor]) -> list[tf.Tensor]:
+    """Gradients of a loop with conditions in it, whose histories are told by ControlTriggers."""
+    w = tf.get_variable("w", [3, 3], use_resource=True)
+    return tf.gradients(rounds(lambda a: model(tf.matmul(a, w))), w)
+
+
+def leaving(x: tf.Tensor) -> tf.Tensor:
+    """What leaves a branch without a Merge."""
+    kept = []
+    tf.cond(tf.placeholder(tf.bool, []), lambda: kept.append(tf.sin(x)) or kept[0], lambda: x)
+    return kept[0]
+
+
+@pytest.mark.parametrize(
+    ("build", "stops"),
+    [
+        (lambda: normalized_in_a_branch(two), "may be dead"),
+        (lambda: normalized_in_a_branch(tf.square), ""),
+        (lambda: loop(leaving(tf.placeholder(tf.float32, [4, 3]))), "may be dead"),
+        (lambda: rounds(lambda a: a + tf.reduce_sum(leaving(a))), "may be dead"),
+        (lambda: branch(stepped), "dead as a whole"),
+        (lambda: rounds(stepped), "dead as a whole"),
+        (lambda: stepped(tf.placeholder(tf.float32, [4, 3])), ""),
+        (lambda: branch(lambda x: stepped(x, False)), ""),
+        (lambda: rounds(lambda x: stepped(x, False)), ""),
+        (lambda: trained(lambda x: tf.cond(tf.reduce_sum(x) > 0.0, lambda: tf.tanh(x) * x, lambda: x * 0.5)), ""),
+        (lambda: trained(lambda x: tf.cond(tf.reduce_sum(x) > 0.0, lambda: loop(x), lambda: loop(tf.sin(x)))), ""),
+    ],
+    ids=[
+        "normalized-before-loops", "normalized", "entering", "next-round", "late-in-branch", "late-in-rounds", "late-at-the-top",
+        "in-branch", "in-rounds", "condition-in-rounds", "loops-in-branches-in-rounds",
+    ],
+)  # fmt: skip
+def test_a_loop_that_may_go_on_without_a_value_or_never_end_dead_keeps_to_its_ops(build: Callable[[], object], stops: str) -> None:
+    """Found by placing such graphs at random in plain TensorFlow: with one product on another device these steps never end."""
+    with tf.Graph().as_default() as graph:
+        build()
+    apart = classify(GraphView.parse(graph.as_graph_def().SerializeToString(), lambda name: name)).apart
+    assert (stops in apart) if stops else apart == ""

@@ -44,7 +44,7 @@ def in_a_round(view: GraphView, order: Iterable[str], around: Mapping[str, tuple
             found[name] = entered.get(around[name])
         elif node.op in _MERGE:
             turns = any(view.nodes[source].op in NEXT for source, _ in node.inputs)
-            found[name] = NONE if turns else _merged(above)
+            found[name] = NONE if turns else merged(above)
         else:
             found[name] = None if node.op in _UNKNOWN else _all(above)
     return found
@@ -71,7 +71,8 @@ def of_input(view: GraphView, found: Mapping[str, Conditions | None], source: st
     if held is None or node.op not in _SWITCH or index < 0:
         return held
     predicate, output = node.inputs[1]
-    while view.nodes[predicate].op == "Identity":  # tf.cond hands its predicate on to the ops of its branches, not to the pivots
+    # tf.cond hands its predicate on to the ops of its branches, not to the pivots; a loop in a branch may be given it.
+    while view.nodes[predicate].op == "Identity" or view.nodes[predicate].op in ENTER:
         predicate, output = view.nodes[predicate].inputs[0]
     return held | {(f"{predicate}:{output}", index)}
 
@@ -82,7 +83,7 @@ def _all(inputs: list[Conditions | None]) -> Conditions | None:
     return frozenset[tuple[str, int]]().union(*(held for held in inputs if held is not None))
 
 
-def _merged(inputs: list[Conditions | None]) -> Conditions | None:
+def merged(inputs: list[Conditions | None]) -> Conditions | None:
     """Of a Merge: the two branches of one condition together are always there; of anything else nothing is known."""
     if len(inputs) != 2 or inputs[0] is None or inputs[1] is None:
         return None
