@@ -62,6 +62,7 @@ CORE = frozenset(
         "rewritten.waiting",
         "run_options.trace",
         "savers.saver",
+        "sequences.branches_left",
         "sequences.untrained_encoder",
         "sessions.several",
         "sessions.threads",

@@ -249,3 +249,42 @@ def program_untrained_encoder(record):
         for k in range(10):
             record.value(f"{k}", sess.run([loss, train], {x: np.cos(np.arange(60.0) + k).reshape(4, 5, 3)})[0])
         record.value("all", sess.run(tf.global_variables()))
+
+
+def program_branches_left(record):
+    """Normalization in a condition, whose updates a recurrent net's gradients wait for; and steps that are trained, under their loss,
+    in a branch: what waits is dead in half of the steps."""
+    training, x = tf.placeholder(tf.bool, [], "training"), tf.placeholder(tf.float32, [6, 3], "x")
+    kernel = tf.get_variable("kernel", [3, 3], initializer=tf.random_normal_initializer(stddev=0.4, seed=3))
+    mean = tf.get_variable("mean", [3], initializer=tf.zeros_initializer(), trainable=False)
+    optimizer = tf.train.AdamOptimizer(0.02)
+    updates = []
+
+    def recurrent(values):
+        return tf.scan(lambda state, value: tf.tanh(state + value), values, tf.zeros([3]))
+
+    def updated():
+        now = tf.reduce_mean(h, 0)
+        updates.append(tf.assign(mean, 0.9 * mean + 0.1 * now))
+        return h - now
+
+    h = tf.matmul(x, kernel)
+    loss = tf.reduce_mean(tf.square(recurrent(tf.cond(training, updated, lambda: h - mean)) - 0.2))
+    with tf.control_dependencies(updates):
+        awaiting = optimizer.minimize(loss)
+
+    def trained():
+        loss = tf.reduce_mean(tf.square(recurrent(tf.matmul(x, kernel)) - 0.1))
+        with tf.control_dependencies([loss]):
+            step = optimizer.minimize(loss)
+        with tf.control_dependencies([step]):
+            return tf.identity(loss)
+
+    either = tf.cond(training, trained, lambda: tf.constant(0.0))
+    with tf.Session() as sess:
+        sess.run(tf.global_variables_initializer())
+        for k in range(12):
+            feed = {x: np.cos(np.arange(18.0) + k).reshape(6, 3), training: k % 3 != 1}
+            record.value(f"{k}", sess.run([loss, awaiting], feed)[0])
+            record.value(f"in a branch {k}", sess.run(either, feed))
+        record.value("all", sess.run(tf.global_variables()))
