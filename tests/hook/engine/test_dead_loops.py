@@ -89,6 +89,13 @@ def branch(model: Callable[[tf.Tensor], tf.Tensor]) -> tf.Tensor:
     return tf.cond(tf.placeholder(tf.bool, []), lambda: model(x), lambda: x)
 
 
+def trained_in_a_branch(model: Callable[[tf.Tensor], tf.Tensor]) -> tf.Tensor:
+    """Every so many steps."""
+    v = tf.get_variable("v", [4, 3], use_resource=True)
+    y = model(v)
+    return branch(lambda x: x + tf.gradients(y, v)[0])
+
+
 def rounds(model: Callable[[tf.Tensor], tf.Tensor]) -> tf.Tensor:
     return tf.while_loop(lambda at, _: at < 2, lambda at, a: (at + 1, model(a)), [0, tf.placeholder(tf.float32, [4, 3])])[1]
 
@@ -113,6 +120,7 @@ def leaving(x: tf.Tensor) -> tf.Tensor:
         (lambda: normalized_in_a_branch(tf.square), ""),
         (lambda: loop(leaving(tf.placeholder(tf.float32, [4, 3]))), "may be dead"),
         (lambda: rounds(lambda a: a + tf.reduce_sum(leaving(a))), "may be dead"),
+        (lambda: trained_in_a_branch(one), "may be dead"),
         (lambda: branch(stepped), "dead as a whole"),
         (lambda: rounds(stepped), "dead as a whole"),
         (lambda: stepped(tf.placeholder(tf.float32, [4, 3])), ""),
@@ -122,8 +130,8 @@ def leaving(x: tf.Tensor) -> tf.Tensor:
         (lambda: trained(lambda x: tf.cond(tf.reduce_sum(x) > 0.0, lambda: loop(x), lambda: loop(tf.sin(x)))), ""),
     ],
     ids=[
-        "normalized-before-loops", "normalized", "entering", "next-round", "late-in-branch", "late-in-rounds", "late-at-the-top",
-        "in-branch", "in-rounds", "condition-in-rounds", "loops-in-branches-in-rounds",
+        "normalized-before-loops", "normalized", "entering", "next-round", "gradient-in-branch", "late-in-branch", "late-in-rounds",
+        "late-at-the-top", "in-branch", "in-rounds", "condition-in-rounds", "loops-in-branches-in-rounds",
     ],
 )  # fmt: skip
 def test_a_loop_that_may_go_on_without_a_value_or_never_end_dead_keeps_to_its_ops(build: Callable[[], object], stops: str) -> None:

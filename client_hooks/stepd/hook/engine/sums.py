@@ -151,13 +151,13 @@ def _terms(view: GraphView, root: Node, by_name: bool = False) -> Iterator[str]:
 
 
 def waits_of_terms(view: GraphView, node: Node) -> Iterator[str]:
-    """Where what changes nothing stands between this sum and one that it is made one with: the barriers of the tuples that the
-    inner one's terms are ends of, and what only these wait for. With all of it beside, Grappler takes the tuples out, and who waits
-    for what afterwards says whether it makes one sum of both."""
+    """Of a sum and those that it may be made one with: the barriers of the tuples that the inner ones' terms are ends of, and what
+    only these wait for. With all of it beside, Grappler takes the tuples out, and who waits for what afterwards says whether it
+    makes one sum of all."""
     given = [source for source, index in node.inputs if index >= 0] if node.op in _SUMS else []
     for source in given:
         inner = _sum_behind(view, source)
-        if inner is None or inner.name == source or not absorbed(view, inner):
+        if inner is None or not absorbed(view, inner):
             continue
         for term in _terms(view, inner):
             for barrier in _tuples_of(view, view.nodes[term]):
