@@ -2,7 +2,7 @@
 
 import numpy as np
 import tensorflow.compat.v1 as tf
-from training import convolution, dense, images, normalized
+from training import convolution, dense, images, normalized, updated_after
 
 
 def program_wasserstein(record):
@@ -130,10 +130,7 @@ def program_spectral(record):
             return tf.reduce_sum(h, [1, 2])
 
     loss = tf.reduce_mean(tf.nn.relu(1.0 - critic(x))) + tf.reduce_mean(tf.nn.relu(1.0 + critic(z)))
-    optimizer = tf.train.GradientDescentOptimizer(0.1)
-    gradients = optimizer.compute_gradients(loss)
-    with tf.control_dependencies([loss]):
-        train = optimizer.apply_gradients(gradients)
+    train = updated_after(loss)
     with tf.Session() as sess:
         sess.run(tf.global_variables_initializer())
         for k in range(12):

@@ -5,7 +5,7 @@ from collections import deque
 
 import numpy as np
 import tensorflow.compat.v1 as tf
-from training import dense
+from training import dense, updated_after
 
 
 class Walk:
@@ -236,10 +236,7 @@ def program_heads(record):
     judged = [dense(judging, 3, "first"), dense(judging, 5, "second")[:, 2:]]
     loss = tf.reduce_mean(tf.square((aimed - mean) * tf.exp(-spread)) + spread)
     loss += tf.add_n([tf.reduce_mean(tf.square(one - aimed)) for one in judged])
-    optimizer = tf.train.GradientDescentOptimizer(0.1)
-    gradients = optimizer.compute_gradients(loss)
-    with tf.control_dependencies([loss]):
-        train = optimizer.apply_gradients(gradients)
+    train = updated_after(loss)
     with tf.Session() as sess:
         sess.run(tf.global_variables_initializer())
         for k in range(12):

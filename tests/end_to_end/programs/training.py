@@ -21,6 +21,14 @@ def images(n=8):
     return np.sin(np.arange(n * 64, dtype=np.float32)).reshape(n, 8, 8, 1)
 
 
+def updated_after(loss):
+    """A step whose updates wait for the loss; its gradients do not."""
+    optimizer = tf.train.GradientDescentOptimizer(0.1)
+    gradients = optimizer.compute_gradients(loss)
+    with tf.control_dependencies([loss]):
+        return optimizer.apply_gradients(gradients)
+
+
 def dense(inputs, units, name, activation=None):
     """A layer in plain ops, for TensorFlows without tf.layers."""
     with tf.variable_scope(name):
