@@ -52,14 +52,22 @@ def taken(view: GraphView, names: Iterable[str]) -> Iterator[str]:
 
 
 def awaiting(view: GraphView, names: Iterable[str]) -> Iterator[str]:
-    """The barriers of tuples that wait for any of these ops, the tuples' ends, and who reads these: with barrier and ends taken out
-    it is the readers that wait, unless one of these is on another device."""
+    """The barriers of tuples that wait for any of these ops, the tuples' ends, what undoes broadcasting before these, and who reads
+    them: with barrier and ends taken out it is the readers that wait, unless one of these is on another device."""
     barriers = dict.fromkeys(user for name in names for user in view.consumers[name] if view.nodes[user].op == "NoOp")
     for barrier in barriers:
         ends = [user for user in view.consumers[barrier] if view.nodes[user].op == "Identity"]
         if ends:
-            yield from (barrier, *ends)
+            yield from (barrier, *ends, *(name for end in ends for name in _handing_on(view, end)))
         yield from (reader for end in ends for reader in view.consumers[end])
+
+
+def _handing_on(view: GraphView, end: str) -> Iterator[str]:
+    """What stands between a tuple's `end` and what made its value, and hands that on where nothing was broadcast."""
+    source, k = view.nodes[end].inputs[0]
+    while k >= 0 and view.nodes[source].op in _HANDS_ON:
+        yield source
+        source, k = view.nodes[source].inputs[0]
 
 
 def undoing(view: GraphView, name: str) -> Iterator[str]:
