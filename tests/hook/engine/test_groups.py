@@ -39,7 +39,9 @@ def test_products_of_gradients_meet_behind_a_tuple_whose_other_end_nobody_wants(
 
 @pytest.mark.parametrize("rows", [4, None])
 @pytest.mark.parametrize("scaled", [lambda x: x / 6.0, lambda x: x * 0.5], ids=["divided", "multiplied"])
-def test_whom_a_product_waits_for_in_vain_lies_beside_it_with_the_tuple_that_hands_this_wait_on(scaled: Any, rows: int | None) -> None:
+def test_whom_a_product_waits_for_in_vain_lies_beside_it_with_the_tuple_that_hands_on_this_wait(
+    scaled: Any, rows: int | None
+) -> None:
     """x * relu6(x + 3) / 6: nobody wants the gradient of 6, for which the product is read. As long as the tuple's readers wait for
     that, the three factors stay in their order."""
     with tf.Graph().as_default() as graph:
