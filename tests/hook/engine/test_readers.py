@@ -90,6 +90,20 @@ def test_a_loss_that_is_handed_on_behind_the_step_is_not_for_updates_only() -> N
     assert "gradients/MatMul_grad/MatMul_1" in only and not {"loss", "MatMul", "Tanh"} & only
 
 
+def test_a_loss_behind_a_forward_pass_that_writes_is_not_for_updates_only() -> None:
+    """Spectral normalization's vectors are written on the way to the loss, which an evaluation fetches."""
+
+    def make(x: Any) -> None:
+        w, u = tf.get_variable("w", [6, 6], use_resource=True), tf.get_variable("u", [1, 6], use_resource=True, trainable=False)
+        with tf.control_dependencies([u.assign(tf.nn.l2_normalize(tf.matmul(u, w)))]):
+            norm = tf.norm(tf.identity(u))
+        loss = tf.reduce_sum(tf.tanh(tf.matmul(x, w / norm)), name="loss")
+        tf.train.GradientDescentOptimizer(0.1).minimize(loss, tf.train.get_or_create_global_step())
+
+    only = for_updates.only(view_of(make))
+    assert "gradients/MatMul_1_grad/MatMul_1" in only and not {"loss", "MatMul_1", "Tanh"} & only
+
+
 def test_the_gradient_of_a_constant_that_nobody_learns_moves_with_what_it_reads() -> None:
     def make(x: Any) -> None:
         h = tf.tanh(tf.matmul(x, tf.get_variable("w", [6, 6], use_resource=True)))

@@ -17,13 +17,16 @@ _found: weakref.WeakKeyDictionary[GraphView, frozenset[str]] = weakref.WeakKeyDi
 
 
 def only(view: GraphView) -> frozenset[str]:
-    """Ops from which every way leads into a write, or into what only comes with one (an optimizer's last NoOp waits for gradients,
-    too). Who asks for a shape alone is no way: gradients ask for the loss's.
+    """Ops from which every way leads into a write, or into what only comes with a step's last ones (an optimizer's last NoOp waits
+    for gradients, too). Who asks for a shape alone is no way: gradients ask for the loss's.
     """
     found = _found.get(view)
     if found is None:
-        with_writes = view.descendants(name for name, node in view.nodes.items() if is_write(node.op))
-        ends = [name for name in view.nodes if name not in with_writes and _is_end(view, name, with_writes)]
+        writes = {name for name, node in view.nodes.items() if is_write(node.op)}
+        # A forward pass may write, too (spectral normalization's vectors do), and a program fetches what is made of that.
+        further = view.ancestors(source for name in writes for source, _ in view.nodes[name].inputs)
+        with_writes = view.descendants(writes - further)
+        ends = [name for name in view.nodes.keys() - writes - with_writes if _is_end(view, name, with_writes)]
         elsewhere = set(ends)
         while ends:  # it grows
             for source, _ in view.nodes[ends.pop()].inputs:
