@@ -67,3 +67,21 @@ def program_left_open(record):
         sess.partial_run_setup([r1, r2], [a])
         record.value(f"run {k}", sess.run(r2, {a: k}))
     sess.close()
+
+
+def program_failed(record):
+    """One that lacks a feed fails; TensorFlow then cancels whatever the session is asked for, until the program makes another."""
+    x = tf.placeholder(tf.float32, [], name="x")
+    z = tf.placeholder(tf.float32, [], name="z")
+    halves = [x * 2.0, x * 3.0]
+    y = tf.sin(z) * tf.exp(z) + tf.cos(z) + halves[0] - halves[1]
+    for j in range(4):
+        with tf.Session() as sess:
+            for k in range(2 + j):
+                record.value(f"{j} before {k}", sess.run(y, {z: k, x: k}))
+            handle = sess.partial_run_setup(halves, [])
+            with record.error(f"{j} lacks a feed"):
+                sess.partial_run(handle, halves[0])
+            for k in range(6):
+                with record.error(f"{j} after {k}"):
+                    sess.run(y, {z: k, x: k})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from typing import Any
 
 import pytest
@@ -9,6 +10,7 @@ import pytest
 tf = pytest.importorskip("tensorflow.compat.v1")
 from tensorflow.core.framework import attr_value_pb2  # noqa: E402
 
+from stepd.hook.engine import capi  # noqa: E402
 from stepd.hook.engine.settings import Chaos  # noqa: E402
 
 
@@ -55,3 +57,31 @@ def test_a_callable_of_a_closed_session_says_so_as_it_does_plainly(hooked: Any, 
     error = error_of_a_callable_whose_session_is_closed()
     assert any(outcome.ok for outcome in listener.switches)
     assert str(error) == str(plain) and error.__context__ is None and not listener.failed
+
+
+def test_of_two_threads_that_find_a_graph_that_cannot_be_mirrored_one_replaces_the_session(
+    hooked: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hooked()
+    with tf.Graph().as_default(), tf.Session() as session:
+        first = tf.identity(tf.constant(1.0))
+        first.op._update_input(0, tf.add(tf.identity(first), 1.0))  # a cycle
+        fine, errors = tf.constant(3.0) * 2.0, list[str]()
+
+        def run() -> None:
+            with pytest.raises(tf.errors.InvalidArgumentError) as refused:
+                session.run(fine)
+            errors.append(str(refused.value))
+
+        other, make = threading.Thread(target=run), capi.new_session
+
+        def beside_another(*args: Any) -> Any:
+            monkeypatch.undo()
+            other.start()
+            other.join(0.3)
+            return make(*args)
+
+        monkeypatch.setattr(capi, "new_session", beside_another)
+        run()
+        other.join()
+    assert len(errors) == 2 and all("contains a cycle" in error for error in errors)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pytest
 
-from stepd.hook.engine import requests
+from stepd.hook.engine import capi, requests
 from stepd.hook.model import LiveStrategy
 
 tf = pytest.importorskip("tensorflow.compat.v1")
@@ -39,3 +40,57 @@ def test_ops_that_came_before_a_refused_switch_write_variables_where_they_are(
         session.run(later.op)
         assert session.run(total) == pytest.approx(3 * np.tanh(5.0))
         assert session.run(v).tolist() == [5.0, 5.0, 5.0]
+
+
+def test_new_steps_run_beside_one_that_does_not_end_and_keeps_variables_where_they_are(
+    hooked: Callable[..., Any], two_devices: Any
+) -> None:
+    """A thread waits for room in a queue with a value of a variable that is away; the program adds a step that would have it stay
+    at home, since it reads and writes it without order."""
+    listener = hooked(gate_seconds=0.05)
+    with tf.Graph().as_default(), tf.Session(config=two_devices) as session:
+        v = tf.get_variable("v", [3], initializer=tf.ones_initializer(), use_resource=True)
+        queue = tf.FIFOQueue(1, tf.float32, [[3]])
+        put, total = queue.enqueue(v.read_value()), tf.reduce_sum(tf.tanh(v), name="total")
+        session.run(v.initializer)
+        session.run(put)
+        session.run(total)
+        (engine,) = listener.engines
+        with engine.lock:
+            away = LiveStrategy("away", {"v": engine.devices()[1].name})
+            assert requests.switch_now(engine, engine.switcher(), away, engine.kinds.all()).ok
+        assert session.run(total) == pytest.approx(3 * np.tanh(1.0))
+        blocked = threading.Thread(target=lambda: session.run(put))
+        blocked.start()
+        while not engine.gate.counts():
+            blocked.join(0.01)
+        changed, unsure = v.assign_add([1.0, 1.0, 1.0]), tf.square(v)
+        session.run([changed.op, unsure])
+        assert "v" in engine.switcher().homes.at and not listener.failed
+        assert session.run(total) == pytest.approx(3 * np.tanh(2.0))
+        assert session.run(queue.dequeue()).tolist() == [1.0, 1.0, 1.0]
+        blocked.join()
+        assert session.run([v, queue.size()])[1] == 1 and session.run(v).tolist() == [2.0, 2.0, 2.0]
+
+
+def test_a_run_waits_until_the_session_has_what_another_thread_is_sending_it(
+    hooked: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hooked()
+    with tf.Graph().as_default(), tf.Session() as session:
+        x = tf.random.normal([4, 3], seed=1)
+        session.run(tf.reduce_sum(x))
+        fetches = [tf.reduce_sum(tf.tanh(x) - tf.square(x)) for _ in range(4)]
+        found, send = list[Any](), capi.extend_session
+        other = threading.Thread(target=lambda: found.append(session.run(fetches[1])))
+
+        def slowly(raw: Any) -> None:
+            monkeypatch.undo()
+            other.start()
+            other.join(0.3)  # it would have ended by now, with what TensorFlow says of a session without a graph
+            send(raw)
+
+        monkeypatch.setattr(capi, "extend_session", slowly)
+        found.append(session.run(fetches[0]))
+        other.join()
+    assert len(found) == 2

@@ -7,7 +7,7 @@ import threading
 
 import pytest
 
-from stepd.hook.engine.shield import unbroken
+from stepd.hook.engine.shield import _wait, unbroken
 
 
 class HandlerError(Exception):
@@ -53,3 +53,32 @@ def test_other_threads_do_it_themselves() -> None:
     ident = thread.ident
     thread.join()
     assert seen == [ident]
+
+
+class Raising:
+    """A lock of work that is over: whenever the main thread gets somewhere a handler raises, `times` in all."""
+
+    def __init__(self, times: int) -> None:
+        self.times = times
+        self.acquired = False
+
+    def handle(self) -> None:
+        if self.times:
+            self.times -= 1
+            raise HandlerError
+
+    def acquire(self) -> None:
+        assert not self.acquired, "nobody will release it again"
+        self.acquired = True
+        self.handle()
+
+    def is_over(self) -> bool:
+        self.handle()
+        return self.acquired
+
+
+@pytest.mark.parametrize("times", [0, 1, 2, 3, 7])
+def test_whatever_handlers_raise_while_the_work_ends_nobody_waits_for_it_again(times: int) -> None:
+    lock, broken = Raising(times), list[BaseException]()
+    _wait(lock, lock.is_over, broken)
+    assert lock.acquired and [type(e) for e in broken] == [HandlerError] * times

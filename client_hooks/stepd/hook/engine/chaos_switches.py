@@ -23,12 +23,17 @@ def switch(engine: SessionEngine, chaos: ChaosMonkey, kind: Kind) -> bool:
     """Switch if a switch is due before this run of `kind`; was it?"""
     if not chaos.due() or not engine.has_graph() or engine.left_alone():
         return False
+    for outcome in unbroken(functools.partial(_tried, engine, chaos, kind)):  # what a signal handler raises is the program's
+        engine.told.tell("switch_done", outcome)
+    return True
+
+
+def _tried(engine: SessionEngine, chaos: ChaosMonkey, kind: Kind) -> list[SwitchOutcome]:
     try:
-        for outcome in unbroken(functools.partial(_outcomes, engine, chaos, kind)):
-            engine.told.tell("switch_done", outcome)
+        return _outcomes(engine, chaos, kind)
     except Exception:  # the program's own run comes next on this thread
         log.exception("session %s: a chaos switch failed (STEPD_CHAOS) before a run of %s", engine.session_id, kind.step.id)
-    return True
+        return []
 
 
 def _outcomes(engine: SessionEngine, chaos: ChaosMonkey, kind: Kind) -> list[SwitchOutcome]:

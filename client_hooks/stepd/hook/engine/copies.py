@@ -22,7 +22,7 @@ from stepd.hook.engine.home import home
 from stepd.hook.engine.homes import Homes
 from stepd.hook.engine.kinds import Kind, Route
 from stepd.hook.engine.mirror import Mirror
-from stepd.hook.engine.plan import Plan, lifting, ordered, reading, sharing
+from stepd.hook.engine.plan import Plan, lifting, ordered, reading, sharing, with_changed
 from stepd.hook.engine.reads import NOTHING, First, Reads, possible, serves
 from stepd.hook.model import Order
 from stepd.hook.order import barriers, control, priorities, rounds
@@ -159,6 +159,12 @@ class Copy:
             return False
         self.plan, self._version = plan, self._mirror.version
         return True
+
+    def keep_on(self, view: GraphView) -> None:
+        """Go on under the plan that there is for an extended graph: what was added is copied where it needs what is."""
+        for copy in (self, *self._others()):
+            copy.plan, copy._version = with_changed(copy.plan, view), self._mirror.version
+            copy._possible.clear()
 
     def grow(self, view: GraphView, kinds: Collection[Kind]) -> list[Any]:
         """Copy what is changed of what `kinds` need and not copied yet; returns what the session must be extended by."""

@@ -172,15 +172,19 @@ def extend_graph(self: Any) -> None:
 
 
 def _fall_back(session: Any, engine: SessionEngine, error: Exception) -> None:
-    """Nothing ran yet: give the session the user's own graph and say why. TensorFlow then raises its own errors itself."""
+    """Nothing ran yet: give the session the user's own graph and say why. TensorFlow then raises its own errors itself. Of several
+    threads that begin at once one does it, while no other extends the session."""
+    with engine.lock:
+        if engine.raw is None:
+            return
+        _engines.dismiss(engine, engine.raw)
+        engine.raw, old = None, session._session
+        with session._graph._c_graph.get() as graph:
+            make = functools.partial(capi.new_session, graph, session._target, session._config)
+            session._session = _engines.fresh(make, capi.delete_session)
+        _owners.pop(id(session), None)
+        capi.delete_session(old)
     engine.close()
-    _owners.pop(id(session), None)
-    _engines.dismiss(engine, engine.raw)
-    old = session._session
-    with session._graph._c_graph.get() as graph:
-        make = functools.partial(capi.new_session, graph, session._target, session._config)
-        session._session = _engines.fresh(make, capi.delete_session)
-    capi.delete_session(old)
     log.info("session %s runs without stepd, its graph could not be mirrored: %s", engine.session_id, error)
 
 

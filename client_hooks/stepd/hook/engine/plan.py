@@ -86,12 +86,12 @@ def _stays(view: GraphView, node: Node, device: str, devices: Devices) -> bool:
 
 def ordered(plan: Plan, order: OrderPlan, view: GraphView) -> Plan:
     """`plan` with its ops in order."""
-    return _with_changed(replace(plan, order=order), view)
+    return with_changed(replace(plan, order=order), view)
 
 
 def reading(plan: Plan, reads: frozenset[First], view: GraphView) -> Plan:
     """`plan` with those of `reads` before their writes that it allows for."""
-    return _with_changed(replace(plan, reads=possible(plan.seen(view), reads, plan.splits, plan.order.edges)), view)
+    return with_changed(replace(plan, reads=possible(plan.seen(view), reads, plan.splits, plan.order.edges)), view)
 
 
 def split(
@@ -99,17 +99,17 @@ def split(
 ) -> Plan:
     """`plan` with some of its ops in parts. `fed`: where what they cut comes in."""
     device_of = {**plan.device_of, **fed}
-    return _with_changed(replace(plan, device_of=device_of, splits=splits, refused=(*plan.refused, *refused)), view)
+    return with_changed(replace(plan, device_of=device_of, splits=splits, refused=(*plan.refused, *refused)), view)
 
 
 def summing(plan: Plan, sums: Orders, view: GraphView) -> Plan:
     """`plan` with the sums that are to add up in a given order. Where nothing moves they do."""
-    return _with_changed(replace(plan, sums=sums), view) if plan.device_of else plan
+    return with_changed(replace(plan, sums=sums), view) if plan.device_of else plan
 
 
 def lifting(plan: Plan, lifts: barriers.Lifts, view: GraphView) -> Plan:
     """`plan` without the waits `lifts`. Where nothing moves they cost nothing."""
-    return _with_changed(replace(plan, lifts=lifts), view) if plan.device_of else plan
+    return with_changed(replace(plan, lifts=lifts), view) if plan.device_of else plan
 
 
 def sharing(plan: Plan, shares: shared_reads.Shares) -> Plan:
@@ -117,7 +117,8 @@ def sharing(plan: Plan, shares: shared_reads.Shares) -> Plan:
     return replace(plan, shares=shares)
 
 
-def _with_changed(plan: Plan, view: GraphView) -> Plan:
+def with_changed(plan: Plan, view: GraphView) -> Plan:
+    """`plan` with what it changes of the graph as it is now."""
     others = {pair.write for pair in plan.reads} | {lift.op for lift in plan.lifts}
     return replace(
         plan, changed=frozenset(view.descendants([*plan.device_of, *plan.splits, *plan.order.seeds(), *others, *plan.sums]))

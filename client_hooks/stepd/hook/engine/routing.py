@@ -19,7 +19,7 @@ from stepd.hook.engine.faults import reason
 from stepd.hook.engine.kinds import Kind, Route
 from stepd.hook.engine.last_reads import concerns
 from stepd.hook.engine.mirror import Mirror
-from stepd.hook.engine.refusals import SwitchRefusedError
+from stepd.hook.engine.refusals import NotQuietError, SwitchRefusedError
 from stepd.hook.engine.shield import unbroken
 from stepd.hook.engine.switcher import Switcher
 from stepd.hook.log import logger as log
@@ -137,31 +137,41 @@ class Routing:
                 return self._made(switcher, kind)
             except SwitchRefusedError as e:
                 log.info("session %s: %s", self._engine.session_id, e)
-                self._renew(switcher, kind)
+                left = self._renew(switcher, kind)
             except Exception as e:  # the program's run must not end for what a copy lacks
                 ends = [*kind.step.fetches, *kind.step.targets][:3]
                 why = reason(e, self._engine.session_id, f"a copy could not serve a run of {', '.join(ends)}")
-                self._go_back(switcher, why)
-            return self._made(switcher, kind)
+                left = self._go_back(switcher, why)
+            if left:
+                return self._made(switcher, kind)
+            kind.route, kind.epoch = switcher.keep_on(self._engine.raw, kind), self.epoch
+            return kind.route
 
     def _made(self, switcher: Switcher, kind: Kind) -> Route | None:
         kind.route, kind.epoch = switcher.route(self._engine.raw, kind), self.epoch
         return kind.route
 
-    def _renew(self, switcher: Switcher, kind: Kind) -> None:
+    def _renew(self, switcher: Switcher, kind: Kind) -> bool:
         engine = self._engine
         try:
             switcher.renew(engine.raw, kind, engine.gate, engine.settings.gate_seconds)
             self._made(switcher, kind)
         except Exception as e:  # as above
-            self._go_back(switcher, reason(e, engine.session_id, "it goes back to the program's own placement"))
+            return self._go_back(switcher, reason(e, engine.session_id, "it goes back to the program's own placement"))
+        return True
 
-    def _go_back(self, switcher: Switcher, why: str) -> None:
+    def _go_back(self, switcher: Switcher, why: str) -> bool:
+        """Put the program's own placement in force; False where a run that does not end keeps variables where they are."""
         engine = self._engine
+        try:
+            switcher.switch(engine.raw, None, engine.gate, engine.settings.gate_seconds)
+        except NotQuietError as e:
+            log.info("session %s: what is in force stays: %s", engine.session_id, e)
+            return False
         failed, engine.strategy_id = engine.strategy_id, ""
-        switcher.switch(engine.raw, None, engine.gate, engine.settings.gate_seconds)
         if failed:
             engine.told.tell("strategy_failed", failed, f"the session could not go on with it: {why}")
+        return True
 
     def undo(self, error: BaseException) -> Undone | None:
         """A run raised: if that may be the strategy's doing, go back; None where it is not, or where that was not possible."""

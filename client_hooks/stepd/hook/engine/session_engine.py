@@ -87,6 +87,7 @@ class SessionEngine:
         self.in_use = threading.Lock()
         # Nodes are in the mirror that the session has not taken: every run must try again, and fails as it would plainly.
         self._unsent: Exception | None = None
+        self._behind = False  # may the session lack what the mirror has?
         # Target and ConfigProto that the raw session was made with, and who must know that it is another now.
         self.session_options: tuple[bytes | None, Any] = (None, None)
         self.registry: Registry[SessionEngine] = Registry()
@@ -101,10 +102,13 @@ class SessionEngine:
 
     def extend(self) -> None:
         """In place of `_extend_graph`: bring the mirror up to date when the user has added ops."""
-        if not self.mirror.stale() and self._unsent is None:
+        # In this order: another thread may be between having a mirror that is not stale and the session's having all of it.
+        if not self.mirror.stale() and not self._behind:
             return
         with self.mirror.user_graph._session_run_lock(), self.lock:
-            first = self.mirror.version == 0
+            if self.raw is None:
+                raise SwitchRefusedError("another thread has found that the graph cannot be mirrored")
+            first, self._behind = self.mirror.version == 0, True
             try:
                 if self.mirror.stale():
                     self.mirror.sync()
@@ -114,7 +118,7 @@ class SessionEngine:
             except Exception as e:
                 self._unsent = e
                 raise
-            self._unsent = None
+            self._unsent, self._behind = None, False
             self.unoptimized = self.unoptimized or self.mirror.is_left_as_it_is()
         if not first:
             self.told.tell("graph_extended")
@@ -238,7 +242,7 @@ class SessionEngine:
 
     def has_graph(self) -> bool:
         """Has the session all that the program's graph has, and anything?"""
-        return self._unsent is None and self.mirror.version > 0
+        return not self._behind and self.mirror.version > 0
 
     def build(self, ahead: Ahead, work: Callable[[], T]) -> T:
         """Have TensorFlow build in the raw session of `ahead`, which is not deleted meanwhile. Raises SwitchRefusedError."""

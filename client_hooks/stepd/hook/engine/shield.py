@@ -37,7 +37,7 @@ def unbroken(work: Callable[[], T]) -> T:
         finally:
             finished.release()
 
-    broken: BaseException | None = None
+    broken: list[BaseException] = []
     try:
         unseen.Thread(attempt, "stepd-switch").start()
     except BaseException as e:
@@ -45,16 +45,26 @@ def unbroken(work: Callable[[], T]) -> T:
             if isinstance(e, RuntimeError):  # the interpreter is ending and starts no threads
                 return work()
             raise
-        broken = e
-    while True:
-        try:
-            finished.acquire()
-            break
-        except BaseException as e:
-            broken = broken or e
+        broken.append(e)
+    _wait(finished, lambda: bool(done or failed), broken)
     if failed:
         raise failed[0]
-    if broken is not None:
-        raise broken
+    if broken:
+        raise broken[0]
     result: T = done[0]
     return result
+
+
+def _wait(finished: threading.Lock, is_over: Callable[[], bool], broken: list[BaseException]) -> None:
+    """Until it is over, whatever handlers raise; one may do so when the lock has been acquired already, or between two rounds."""
+    try:
+        while True:
+            try:
+                while not is_over():
+                    finished.acquire()
+                return
+            except BaseException as e:
+                broken.append(e)
+    except BaseException as e:
+        broken.append(e)
+        _wait(finished, is_over, broken)

@@ -257,6 +257,8 @@ class PartialRuns:
             return result
         except BaseException as e:
             done = not any(words in str(e) for words in _NOTHING_RAN)
+            if done:  # TensorFlow ends no other run of the session well from here on; in a new one it would
+                engine.bound = engine.bound or "a partial run failed, which may have broken the session, plainly too"
             if known.route is not None or engine.cluster is not None:
                 names.repair_error(e, engine.routing.user_names(), engine.cluster)
             raise

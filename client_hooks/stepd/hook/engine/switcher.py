@@ -227,7 +227,8 @@ class Switcher:
 
         with gate.hold(concerns, patience(gate.in_flight(concerns), seconds)) as quiet:
             if not quiet:
-                self.sight.note_busy(gate.in_flight(concerns), moves)
+                # Those that are away from home already have nowhere to stay but where they are.
+                self.sight.note_busy(gate.in_flight(concerns), moves.keys() - self.homes.at.keys())
                 raise NotQuietError(f"a run that uses variables that move ({next(iter(moves))}, ...) does not end")
             left = self.homes.move(self.ahead, moves)
             self._put(copy)
@@ -245,6 +246,13 @@ class Switcher:
         assert self.live is not None
         strategy = self.live.plan.strategy
         self.switch(session, self.prepare(session, strategy, [kind]), gate, seconds)
+
+    def keep_on(self, session: Any, kind: Kind) -> Route:
+        """The graph grew so that the copy in force contradicts it, and runs in flight let no variable move: from here on the copy
+        serves what was added as well, as it is."""
+        assert self.live is not None
+        self.live.keep_on(self.view())
+        return self._served(session, self.live, kind)
 
     def _put(self, copy: Copy | None) -> None:
         self.live = copy
@@ -270,10 +278,14 @@ class Switcher:
             if self.learn([kind]):
                 raise SwitchRefusedError("a step reads and writes a variable without order, which is to stay where it is")
             self._check_known(kind)
-            copy = copy.serving(kind, self.view())
-            new = copy.grow(self.view(), [kind])
-            if new:
-                self._extend(session, new)
+            return self._served(session, copy, kind)
+        return self._on(session, copy, kind)
+
+    def _served(self, session: Any, copy: Copy, kind: Kind) -> Route:
+        copy = copy.serving(kind, self.view())
+        new = copy.grow(self.view(), [kind])
+        if new:
+            self._extend(session, new)
         return self._on(session, copy, kind)
 
     def _on(self, session: Any, copy: Copy, kind: Kind) -> Route:
