@@ -1,7 +1,9 @@
-"""Sessions that are replaced and take long to delete: nobody waits for them, but for those that come when there are too many."""
+"""Sessions that go: replaced ones that take long to delete, for which nobody waits but those that come when there are too many;
+and ones that a finalizer of the program still uses."""
 
 from __future__ import annotations
 
+import gc
 import threading
 from typing import Any
 
@@ -9,7 +11,7 @@ import pytest
 
 tf = pytest.importorskip("tensorflow.compat.v1")
 
-from stepd.hook.engine import capi, departing  # noqa: E402
+from stepd.hook.engine import capi, departing, requests  # noqa: E402
 from stepd.hook.model import LiveStrategy, Way  # noqa: E402
 
 
@@ -58,3 +60,37 @@ def test_a_restart_is_over_before_the_old_iterator_is(
         assert not listener.engines, "the program's own close waited for what was replaced"
         held.set()
     assert seen == [k * k for k in range(len(seen))]
+
+
+def test_what_a_finalizer_in_a_cycle_runs_finds_variables_where_they_are(hooked: Any, two_devices: Any) -> None:
+    """Of a session in a cycle Python clears weak references before it calls finalizers, the session's own among them, in any order."""
+    listener, seen = hooked(), list[Any]()
+
+    class Agent:
+        def __init__(self) -> None:
+            with tf.Graph().as_default():
+                self.v = tf.get_variable("v", initializer=[1.0, 2.0], use_resource=True)
+                self.double = tf.multiply(self.v, 2.0, name="double")
+                self.session = tf.Session(config=two_devices)
+            self.session.run(self.v.initializer)
+            self.session.run(self.double)
+            self.me = self
+
+        def __del__(self) -> None:
+            try:
+                seen.append(self.session.run(self.double).tolist())
+            except RuntimeError as e:
+                seen.append(str(e))
+
+    for _ in range(4):
+        agent = Agent()
+        (engine,) = listener.engines
+        with engine.lock:
+            away = LiveStrategy("away", {"v": engine.devices()[1].name})
+            assert requests.switch_now(engine, engine.switcher(), away, engine.kinds.all()[-1:]).ok
+        assert "v" in engine.switcher().homes.at
+        del agent
+        gc.collect()
+        assert not listener.engines
+    assert len(seen) == 4 and [2.0, 4.0] in seen
+    assert all(each in ([2.0, 4.0], "Attempted to use a closed Session.") for each in seen)

@@ -6,6 +6,7 @@ It must not know how strategies are drawn (see `chaos`).
 from __future__ import annotations
 
 import functools
+import sys
 from typing import TYPE_CHECKING
 
 from stepd.hook.engine import requests, restarts
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 
 def switch(engine: SessionEngine, chaos: ChaosMonkey, kind: Kind) -> bool:
     """Switch if a switch is due before this run of `kind`; was it?"""
-    if not chaos.due() or not engine.has_graph() or engine.left_alone():
+    if not chaos.due() or not engine.has_graph() or engine.left_alone() or sys.is_finalizing():
         return False
     for outcome in unbroken(functools.partial(_tried, engine, chaos, kind)):  # what a signal handler raises is the program's
         engine.told.tell("switch_done", outcome)

@@ -74,6 +74,7 @@ def _original(owner: Any, name: str) -> Any:
 
 def init(self: Any, target: Any = "", graph: Any = None, config: Any = None) -> None:
     """BaseSession.__init__: the session is made on a mirror of its graph."""
+    _forget(id(self))  # of one that lay here and whose class did not have BaseSession end it
     _creating.session = self
     try:
         _original(capi.BaseSession, "__init__")(self, target, graph, config)
@@ -116,9 +117,7 @@ def new_session_ref(graph: Any, options: Any) -> Any:
     # Of a server's session that is a device of the master's own task, which every step may count on.
     mirror = Mirror(session._graph, placer, lowest_on="/device:CPU:0" if cluster is None else cluster.trainer)
     raw = _made(mirror.graph.handle, options)
-    owner = id(session)
-    gone = weakref.ref(session, functools.partial(_forget, owner))
-    engine = SessionEngine(gone, session, mirror, observer, settings, cluster)
+    engine = SessionEngine(weakref.ref(session), session, mirror, observer, settings, cluster)
     if cluster is not None:
         engine.session_options = (cluster.target.encode(), cluster.session_config(asked))
     else:
@@ -127,7 +126,7 @@ def new_session_ref(graph: Any, options: Any) -> Any:
     engine.added_devices = added
     engine.native = native
     engine.registry = _engines
-    _owners[owner] = engine
+    _owners[id(session)] = engine
     return raw
 
 
@@ -136,7 +135,17 @@ def _made(graph: Any, options: Any) -> Any:
     return _engines.fresh(functools.partial(_original(capi.c, "TF_NewSessionRef"), graph, options), capi.delete_session)
 
 
-def _forget(owner: int, _: Any) -> None:
+def delete(self: Any) -> None:
+    """BaseSession.__del__. Where Python has to look for cycles it clears weak references first, so that one to the session would
+    say that it is gone while finalizers of the program still run steps."""
+    try:
+        _original(capi.BaseSession, "__del__")(self)
+        _forget(id(self))
+    except Exception:  # the interpreter is ending; TensorFlow's own method ignores it, too
+        return
+
+
+def _forget(owner: int) -> None:
     """The program's session is gone."""
     engine = _owners.pop(owner, None)
     if engine is not None:
@@ -281,7 +290,7 @@ def delete_buffer(buffer: Any) -> None:
     capi.delete_buffer(buffer)
 
 
-_SESSION_PATCHES: dict[str, Any] = {"__init__": init, "_extend_graph": extend_graph, "close": close}
+_SESSION_PATCHES: dict[str, Any] = {"__init__": init, "__del__": delete, "_extend_graph": extend_graph, "close": close}
 _CHAOS_PATCHES: dict[str, Any] = {"list_devices": list_devices}
 _C_PATCHES: dict[str, Any] = {
     "TF_DeleteBuffer": delete_buffer,

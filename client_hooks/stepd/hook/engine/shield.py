@@ -6,6 +6,7 @@ thread while the main thread waits; what a handler raised meanwhile is raised wh
 
 from __future__ import annotations
 
+import sys
 import threading
 from collections.abc import Callable
 from typing import Any, TypeVar
@@ -20,7 +21,7 @@ def unbroken(work: Callable[[], T]) -> T:
 
     Raises what `work` raises; else the first exception that a signal handler raised meanwhile.
     """
-    if threading.current_thread() is not threading.main_thread():
+    if threading.current_thread() is not threading.main_thread() or sys.is_finalizing():  # no other thread runs any more
         return work()
     done: list[Any] = []
     failed: list[BaseException] = []
