@@ -63,7 +63,7 @@ def test_a_restart_is_over_before_the_old_iterator_is(
 
 
 def test_what_a_finalizer_in_a_cycle_runs_finds_variables_where_they_are(hooked: Any, two_devices: Any) -> None:
-    """Of a session in a cycle Python clears weak references before it calls finalizers, the session's own among them, in any order."""
+    """Python clears weak references to a session in a cycle before it calls finalizers, the session's own among them."""
     listener, seen = hooked(), list[Any]()
 
     class Agent:
