@@ -26,3 +26,10 @@ def several(*errors: str) -> str:
 )
 def test_one_of_several_errors_is_told(errors: list[str], told: str) -> None:
     assert names.one_error(several(*errors)) == told
+
+
+def test_the_hint_that_every_device_adds_is_told_once() -> None:
+    hint = "\nHint: If you want to see a list of allocated tensors when OOM happens, add this to RunOptions.\n"
+    failed = "OOM when allocating tensor\n\t [[{{node large}}]]"
+    assert names.one_error(f"{failed}{hint}{hint}\n\t [[Sum/_7]]{hint}".rstrip("\n")) == f"{failed}{hint}".rstrip("\n")
+    assert names.one_error(failed + hint) == failed + hint

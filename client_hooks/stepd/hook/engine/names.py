@@ -130,11 +130,13 @@ def one_error(text: str) -> str:
         # Of a function's error, the one that says who called it.
         whole = [error for error in told if not any(other != error and other.startswith(error) for other in told)]
         text = min(whole, key=lambda error: error.count("\n"), default=text)
-    return _RECEIVER.sub("", text)
+    return _HINTS.sub(r"\1", _RECEIVER.sub("", text))
 
 
 # With the line of code, what is pointed at, and the empty line by which TensorFlow parts frames.
 _FRAME = r'^  File "%s[^"\n]*", line \d+, in .*\n(?:    .*\n)?(?: +[\^~]+ *\n)?\n?'
+# Where memory did not suffice every executor of a step adds the same hint.
+_HINTS = re.compile(r"(\nHint: If you want to see a list of allocated tensors[^\n]*)(?:\n*\1)+")
 _CANCELLED = "RecvAsync is cancelled"
 _SEVERAL = re.compile(r"\d+ root error\(s\) found\.\n")
 _NUMBERED = re.compile(r"^  \(\d+\) (?:[A-Z_]+|[A-Z][a-z][A-Za-z ]+): ", re.MULTILINE)
