@@ -7,6 +7,7 @@ A raw session that is not in `_engines` (made before, or not to be mirrored) run
 from __future__ import annotations
 
 import functools
+import sys
 import threading
 import weakref
 from collections.abc import Callable
@@ -141,8 +142,9 @@ def delete(self: Any) -> None:
     try:
         _original(capi.BaseSession, "__del__")(self)
         _forget(id(self))
-    except Exception:  # the interpreter is ending; TensorFlow's own method ignores it, too
-        return
+    except Exception:
+        if not sys.is_finalizing():  # then modules may be empty already
+            log.exception("a session that is gone was not forgotten")
 
 
 def _forget(owner: int) -> None:
