@@ -11,7 +11,7 @@ from stepd.hook.engine.graphview import GraphView
 
 tf = pytest.importorskip("tensorflow.compat.v1")
 from tensorflow.python.compiler.xla import jit  # noqa: E402
-from tensorflow.python.framework import function  # noqa: E402
+from tensorflow.python.framework import function, versions  # noqa: E402
 from tensorflow.python.ops import control_flow_util  # noqa: E402
 
 
@@ -58,6 +58,20 @@ def test_what_xla_compiles_as_a_whole_keeps_every_step_where_it_is() -> None:
         tf.xla.experimental.compile(lambda v: [tf.tanh(v) * 2.0], [x])
         view = GraphView.parse(graph.as_graph_def().SerializeToString(), lambda name: name)
     assert "XLA compiles as a whole" in classify(view).apart
+
+
+@pytest.mark.parametrize(("version", "apart"), [("2.12.1", True), ("2.15.0", False), ("2.21.0", False)])
+def test_a_scope_keeps_every_step_where_it_is_where_xla_goes_beyond_it(
+    monkeypatch: pytest.MonkeyPatch, version: str, apart: bool
+) -> None:
+    monkeypatch.setattr(versions, "VERSION", version)
+    with tf.Graph().as_default() as graph:
+        x = tf.placeholder(tf.float32, [2], name="x")
+        with jit.experimental_jit_scope():
+            inside = tf.tanh(x * 2.0, name="inside")
+        tf.exp(inside)
+        view = GraphView.parse(graph.as_graph_def().SerializeToString(), lambda name: name)
+    assert (f"in TensorFlow {version}" in classify(view).apart) == apart
 
 
 def test_what_prints_a_number_of_times_has_one_state() -> None:

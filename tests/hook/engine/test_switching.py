@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from stepd.hook.engine import capi, names
+from stepd.hook.engine import capi, names, session_config
 from stepd.hook.engine.settings import Chaos
 from stepd.hook.model import LiveStrategy, Way
 
@@ -290,6 +290,32 @@ def test_rewriters_that_look_at_all_that_a_device_has_see_what_they_saw(
         outcome = reply.wait()
         assert not outcome.ok and "the program chose" in outcome.error
         train(session, x, loss, step, batches(2))
+
+
+@pytest.mark.parametrize("flags", ["", "--tf_xla_enable_lazy_compilation=true --tf_xla_auto_jit=2"])
+def test_clusters_that_xla_chooses_are_not_cut(
+    hooked: Any, reply: Any, two_devices: Any, monkeypatch: pytest.MonkeyPatch, flags: str
+) -> None:
+    if flags:
+        monkeypatch.setenv("TF_XLA_FLAGS", flags)
+    else:
+        options = two_devices.graph_options.optimizer_options
+        options.global_jit_level = options.ON_1
+    listener = hooked()
+    x, _, loss, step = model()
+    with tf.Session(config=two_devices) as session:
+        session.run(tf.global_variables_initializer())
+        (engine,) = listener.engines
+        engine.request_switch(everything_on(engine, engine.devices()[1].name), Way.IN_SESSION, reply)
+        outcome = reply.wait()
+        assert not outcome.ok and "XLA chooses" in outcome.error
+        train(session, x, loss, step, batches(2))
+
+
+@pytest.mark.parametrize("flags", ["--tf_xla_auto_jit=0", "--tf_xla_auto_jit=-1", "--tf_xla_clustering_debug"])
+def test_what_xla_is_not_told_to_choose_keeps_no_session_from_switching(monkeypatch: pytest.MonkeyPatch, flags: str) -> None:
+    monkeypatch.setenv("TF_XLA_FLAGS", flags)
+    assert session_config.kept_as_it_is(tf.ConfigProto()) == ""
 
 
 def test_a_strategy_is_not_blamed_for_a_device_that_is_not_there(hooked: Any, reply: Any, two_devices: Any) -> None:

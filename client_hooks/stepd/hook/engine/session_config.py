@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import re
 from typing import Any
 
+from tensorflow.core.protobuf.config_pb2 import OptimizerOptions
 from tensorflow.core.protobuf.rewriter_config_pb2 import RewriterConfig
 
 from stepd.hook.engine.settings import EngineSettings
@@ -15,6 +17,9 @@ from stepd.hook.order.native import provider
 _PRECISIONS = (
     "auto_mixed_precision", "auto_mixed_precision_mkl", "auto_mixed_precision_onednn_bfloat16", "auto_mixed_precision_cpu",
 )  # fmt: skip
+
+_AUTO_JIT = re.compile(r"--tf_xla_auto_jit=(?!(0|-1)\b)")
+_CLUSTERS = "which rounds something else where its clusters are cut"
 
 
 def for_chaos(config: Any, settings: EngineSettings) -> Any:
@@ -42,9 +47,13 @@ def without_added(text: str, added: tuple[str, ...]) -> str:
 
 def kept_as_it_is(config: Any) -> str:
     """Why a session of the program's `config` may not be switched; "" where it may."""
+    if _AUTO_JIT.search(os.environ.get("TF_XLA_FLAGS", "")):
+        return f"XLA chooses what it compiles (TF_XLA_FLAGS), {_CLUSTERS}"
     if config is None:
         return ""
     options = config.graph_options
+    if options.optimizer_options.global_jit_level > OptimizerOptions.DEFAULT:
+        return f"XLA chooses what it compiles (global_jit_level), {_CLUSTERS}"
     if options.build_cost_model > 1 or (options.build_cost_model and options.build_cost_model_after > 0):
         # Executors count their own runs.
         return "the program counts the session's runs by build_cost_model, which would begin anew"
