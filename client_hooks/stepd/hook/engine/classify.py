@@ -19,7 +19,7 @@ from stepd.hook.engine.graphview import GraphView, Node
 # What `tf.xla.experimental.compile` and rewriting for TPUs write on every op of a computation. TensorFlow makes one op of all ops
 # of the graph that bear one value, those of copies too, and functions of all its loops.
 _COMPUTATIONS = ("_xla_compile_id", "_tpu_replicate", "_replication_info")
-# One op that XLA is asked to compile lets it compile all of the graph there (found in 2.12, not in 2.15; 2.13 and 2.14 not looked at).
+# There one op that XLA is asked to compile lets it compile all of the graph (2.12; not 2.15; 2.13 and 2.14 not looked at).
 _SPREADING = ("2.12.", "2.13.", "2.14.")
 
 
