@@ -46,6 +46,7 @@ CORE = frozenset(
         "mutated.attributes",
         "partial_runs.partial",
         "queues.epochs",
+        "queues.numbers",
         "queues.blocked",
         "queues.sparse_maps",
         "randomness.kernels",

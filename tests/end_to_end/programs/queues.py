@@ -1,5 +1,6 @@
 """Queues, staging areas, barriers, accumulators, readers and the threads that fill them."""
 
+import re
 import threading
 
 import numpy as np
@@ -263,3 +264,28 @@ def program_prefetched(record):
                 record.value(f"batch {k}", sess.run(element))
         coordinator.request_stop()
         coordinator.join(threads)
+
+
+def program_numbers(record):
+    """By which numbers errors call queues that the program gives no name: in one session again and again, and in the next."""
+    queues = [tf.FIFOQueue(4, [tf.float32], name="some/files"), tf.PaddingFIFOQueue(4, [tf.float32], [[None]], name="batches")]
+    iterator = tf.data.make_initializable_iterator(tf.data.Dataset.range(40))
+    x = tf.placeholder(tf.float32, [3], name="x")
+    value = [iterator.get_next(), tf.exp(tf.sin(x)) * 2.0]
+    first = None
+    for k in range(3):
+        with tf.Session() as sess:
+            sess.run(iterator.initializer)
+            for queue in queues:
+                sess.run(queue.close())
+            for j in range(8):
+                record.value(f"{k} {j}", sess.run(value, {x: [0.1 * j] * 3}))
+                for queue in queues:
+                    with record.error(f"{queue.name} {k} {j}"):
+                        sess.run(queue.dequeue())
+                try:
+                    sess.run(queues[j % 2].dequeue())
+                except tf.errors.OutOfRangeError as e:
+                    number = int(re.search(r"'_(\d+)_(?:some/files|batches)' is closed", e.message)[1])
+                    first = number if first is None else first
+                    record.value(f"number {k} {j}", number - first)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -323,3 +324,39 @@ class _Mine:
         self.user_graph, self.name_here, self.operation = graph, mirror.name_here, mirror.operation
         with graph._c_graph.get() as handle:
             self.graph = type("Handle", (), {"handle": handle})()
+
+
+def numbers_told(session: Any, queues: list[Any]) -> list[int]:
+    """By which numbers errors call the queues."""
+    numbers = []
+    for queue in queues:
+        with pytest.raises(tf.errors.OutOfRangeError) as raised:
+            session.run(queue.dequeue())
+        found = re.search(rf"'_(\d+)_{queue.name}' is closed", raised.value.message)
+        assert found, raised.value.message
+        numbers.append(int(found[1]))
+    return numbers
+
+
+def test_queues_are_called_in_errors_as_if_no_session_had_been_restarted(hooked: Any, replies: Any) -> None:
+    listener = hooked()
+    queues = [tf.FIFOQueue(3, [tf.int32], name="files/some"), tf.PaddingFIFOQueue(2, [tf.int32], [[]], name="more")]
+    drawn = tf.RandomShuffleQueue(3, 1, [tf.int32], [[]], name="drawn")
+    other = tf.constant(1) + 1
+    with tf.Session() as session:
+        session.run([queue.close() for queue in queues])
+        session.run(other)
+        first = numbers_told(session, queues)
+        for _ in range(3):
+            assert restarted(listener.engines[0], replies(), session, other).ok
+        assert numbers_told(session, queues) == first
+    with tf.Session() as session:
+        session.run([queue.close() for queue in [*queues, drawn]])
+        later = numbers_told(session, [*queues, drawn])
+        assert sorted(later) == [max(first) + 1, max(first) + 2, max(first) + 3]
+        session.run(other)
+    with tf.Session() as session:  # nothing is restarted where a shuffling queue has run
+        session.run([queue.close() for queue in queues])
+        session.run(other)
+        assert restarted(listener.engines[-1], replies(), session, other).ok
+        assert sorted(numbers_told(session, queues)) == [max(later) + 1, max(later) + 2]

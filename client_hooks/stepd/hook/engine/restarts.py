@@ -23,6 +23,7 @@ from stepd.hook.engine.kinds import Kind
 from stepd.hook.engine.mirror import Mirror
 from stepd.hook.engine.refusals import NotQuietError, SwitchRefusedError
 from stepd.hook.engine.replay import Replay
+from stepd.hook.engine.resource_numbers import NUMBERS, Names
 from stepd.hook.engine.restart import Loading, Saving, Side, StateChangedError
 from stepd.hook.engine.state import Inventory, inventory
 from stepd.hook.engine.switcher import Switcher
@@ -179,6 +180,8 @@ class _Successor:
         if self._moved:
             full = {item.name.removeprefix("variable/") for item in self._saving.checkpoint.items}
             self.switcher.homes.build_return(new.ahead, self._moved, full)
+        numbered = [*owned.queues, *owned.iterators, *owned.tables] if before.ahead.direct else []  # a worker counts for itself
+        self._called = [Names(side, numbered) for side in (old, new)] if numbered else []
         self._queues: _Queues | None = None
         if owned.queues:
             ops = [queues.Ops(s.ahead, s.mirror, view, owned.queues, f"{s.prefix}/queues") for s in (old, new)]
@@ -222,6 +225,8 @@ class _Successor:
         self._loading.load()
         self._replay.advance(owned.draws)
         beyond = self._queues.new.fill(contents) if self._queues else {}
+        if self._called:
+            NUMBERS.made_again(*(called.now() for called in self._called))
         self._loading.verify(saved)
         self.switcher.homes.at.update(self._moved)
         return beyond

@@ -20,6 +20,7 @@ from stepd.hook.engine.kinds import Kind, Route
 from stepd.hook.engine.last_reads import concerns
 from stepd.hook.engine.mirror import Mirror
 from stepd.hook.engine.refusals import NotQuietError, SwitchRefusedError
+from stepd.hook.engine.resource_numbers import NUMBERS
 from stepd.hook.engine.shield import unbroken
 from stepd.hook.engine.switcher import Switcher
 from stepd.hook.log import logger as log
@@ -223,18 +224,27 @@ class Routing:
         return unbroken(put)
 
     def repair(self, error: BaseException) -> None:
-        """Have an error, on its way to the program, say of containers what it would say plainly."""
-        engine, text = self._engine, getattr(error, "_message", None)
-        if isinstance(text, str) and names.EXECUTOR in text:
-            names.set_text(error, names.without_executor(text))
-        if isinstance(text, str) and any(name in text for name in engine.added_devices):
-            names.set_text(error, session_config.without_added(text, engine.added_devices))
-        # On a server that is not the hook's own nothing with a container is ever moved.
-        if engine.target or not isinstance(text, str) or not containers.are_missing(text) or self._switcher is None:
+        """Have an error, on its way to the program, say of executors, devices, queues and containers what it would say plainly."""
+        engine, told = self._engine, getattr(error, "_message", None)
+        if not isinstance(told, str):
             return
-        with engine.lock:
-            known = containers.existing(self.switcher().view(), engine.kinds.history())
-        names.set_text(error, containers.repair(text, known))
+        text = session_config.without_added(names.without_executor(told), engine.added_devices)
+        text = NUMBERS.plain_text(text, self._is_numbered)
+        # On a server that is not the hook's own nothing with a container is ever moved.
+        if containers.are_missing(text) and not engine.target and self._switcher is not None:
+            with engine.lock:
+                known = containers.existing(self.switcher().view(), engine.kinds.history())
+            text = containers.repair(text, known)
+        if text != told:
+            names.set_text(error, text)
+
+    def _is_numbered(self, name: str) -> bool:
+        """Is `name` an op of the program whose resource TensorFlow calls by a number, if the program does not call it otherwise?"""
+        try:
+            kind = str(self._engine.mirror.user_graph.get_operation_by_name(name).type)
+        except (KeyError, ValueError):
+            return False
+        return kind.endswith(("QueueV2", "ReaderV2"))
 
     def reader(self, kind: Kind, variable: str) -> str:
         """The op of a step of `kind` that takes a reference variable's value as it is, the first in the graph; "" where the step

@@ -39,9 +39,10 @@ def added_by_chaos(asked: Any, made: Any) -> tuple[str, ...]:
 
 
 def without_added(text: str, added: tuple[str, ...]) -> str:
-    """TensorFlow's text, with its list of devices as it would be without the `added` ones."""
+    """TensorFlow's text as it would be without the `added` devices: its lists of devices, and where memory did not suffice."""
     for name in added:
         text = re.sub(rf", {re.escape(name)}(?!\d)", "", text)
+        text = text.replace(f" on {name} by allocator", f" on {name.rpartition(':')[0]}:0 by allocator")
     return text
 
 
