@@ -58,6 +58,7 @@ CORE = frozenset(
         "rewritten.half_weights",
         "rewritten.nothing_between",
         "rewritten.parts",
+        "rewritten.some_gradients",
         "rewritten.stopped",
         "rewritten.unlearned",
         "rewritten.waiting",

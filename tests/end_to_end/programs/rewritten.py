@@ -315,3 +315,24 @@ def program_factors(record):
     loss = 0.7 * tf.reduce_mean(0.3 * tf.square(h))
     gradients = tf.gradients(loss, tf.trainable_variables())
     seen(record, [gradients, [loss, gradients]], x)
+
+
+def program_some_gradients(record):
+    """Steps that take some of the gradients of one loss: by turns (layers that are frozen), and one alone."""
+    x, y = tf.placeholder(tf.float32, [None, 6]), tf.placeholder(tf.float32, [None, 6])
+    h = tf.matmul(tf.matmul(x, weights("low", 6, 6)), weights("mid", 6, 6))
+    h = tf.tanh(h * weights("a", 6) * 0.9 + weights("shift", 6))
+    h = h * tf.sigmoid(tf.matmul(h, weights("gate", 6, 6))) / 1.7
+    loss = tf.reduce_mean(tf.square(tf.matmul(h, weights("out", 6, 6)) - y))
+    optimizer = tf.train.MomentumOptimizer(0.05, 0.9)
+    gradients = optimizer.compute_gradients(loss)
+    low = optimizer.apply_gradients([(g, v) for g, v in gradients if v.op.name in ("low", "mid")])
+    top = optimizer.apply_gradients([(g, v) for g, v in gradients if v.op.name not in ("low", "mid")])
+    with tf.Session() as sess:
+        sess.run(tf.global_variables_initializer())
+        for k in range(8):
+            feed = {x: np.sin(np.arange(18.0) + k).reshape(3, 6), y: np.cos(np.arange(18.0) - k).reshape(3, 6)}
+            record.value(f"low {k}", sess.run([loss, low], feed)[0])
+            record.value(f"top {k}", sess.run([loss, top], feed)[0])
+            record.value(f"one {k}", sess.run(gradients[k % len(gradients)][0], feed))
+        record.value("all", sess.run(tf.trainable_variables()))

@@ -10,7 +10,6 @@ import pytest
 
 tf = pytest.importorskip("tensorflow.compat.v1")
 
-from stepd.hook.engine import for_updates  # noqa: E402
 from stepd.hook.engine.classify import classify  # noqa: E402
 from stepd.hook.engine.graphview import GraphView  # noqa: E402
 
@@ -52,56 +51,27 @@ def test_what_some_step_may_put_in_another_order_moves_together(op: Callable[...
     assert move_together(view_of(read_twice(op, other)), "inner", "outer") is tied
 
 
-def test_gradients_that_an_optimizers_last_noop_waits_for_are_for_updates_only() -> None:
+@pytest.mark.parametrize("batch", [4, None])
+def test_products_of_gradients_move_with_what_a_step_of_other_gradients_leaves_out(batch: int | None) -> None:
+    def make(_: Any) -> None:
+        x = tf.placeholder(tf.float32, [batch, 6])
+        w, a = (tf.get_variable(name, shape, use_resource=True) for name, shape in (("w", [6, 6]), ("a", [6])))
+        h = tf.multiply(tf.multiply(tf.matmul(x, w), a, name="by_a"), 0.9, name="scaled")
+        tf.train.GradientDescentOptimizer(0.1).minimize(tf.reduce_sum(tf.tanh(h)))
+
+    chain = [f"gradients/by_a_grad/{name}" for name in ("Mul", "Mul_1", "Sum", "Reshape", "tuple/group_deps")]
+    assert move_together(view_of(make), "gradients/scaled_grad/Mul", *chain)
+
+
+def test_products_of_gradients_meet_through_a_tuple_of_which_a_step_may_not_want_the_other_end() -> None:
     def make(x: Any) -> None:
-        w = tf.get_variable("w", [6, 6], use_resource=True)
-        optimizer = tf.train.GradientDescentOptimizer(0.1)
-        pairs = optimizer.compute_gradients(tf.reduce_sum(tf.tanh(tf.matmul(x, w)), name="loss"))
-        with tf.control_dependencies([gradient for gradient, _ in pairs]):
-            optimizer.apply_gradients(pairs, name="train")
+        w, a = (tf.get_variable(name, shape, use_resource=True) for name, shape in (("w", [6, 6]), ("a", [6])))
+        h = tf.matmul(x, w)
+        gated = tf.multiply(tf.multiply(a, h, name="scaled"), tf.sigmoid(h), name="gated")
+        tf.train.GradientDescentOptimizer(0.1).minimize(tf.reduce_sum(tf.tanh(gated)))
 
-    view = view_of(make)
-    assert any(source == "gradients/MatMul_grad/tuple/control_dependency_1" for source, _ in view.nodes["train"].inputs)
-    only = for_updates.only(view)
-    assert {"gradients/MatMul_grad/MatMul_1", "gradients/Tanh_grad/TanhGrad"} <= only and not {"loss", "MatMul", "Tanh"} & only
-
-
-def test_a_loss_that_updates_wait_for_is_not_for_updates_only() -> None:
-    def make(x: Any) -> None:
-        w = tf.get_variable("w", [6, 6], use_resource=True)
-        loss = tf.reduce_sum(tf.tanh(tf.matmul(x, w)), name="loss")
-        pairs = tf.train.GradientDescentOptimizer(0.1).compute_gradients(loss)
-        with tf.control_dependencies([loss]):
-            tf.train.GradientDescentOptimizer(0.1).apply_gradients(pairs, name="train")
-
-    assert not {"loss", "MatMul", "Tanh"} & for_updates.only(view_of(make))
-
-
-def test_a_loss_that_is_handed_on_behind_the_step_is_not_for_updates_only() -> None:
-    """As slim's train_op is; an evaluation fetches the loss itself."""
-
-    def make(x: Any) -> None:
-        w = tf.get_variable("w", [6, 6], use_resource=True)
-        loss = tf.reduce_sum(tf.tanh(tf.matmul(x, w)), name="loss")
-        with tf.control_dependencies([tf.train.GradientDescentOptimizer(0.1).minimize(loss)]):
-            tf.identity(loss, "train_op")
-
-    only = for_updates.only(view_of(make))
-    assert "gradients/MatMul_grad/MatMul_1" in only and not {"loss", "MatMul", "Tanh"} & only
-
-
-def test_a_loss_behind_a_forward_pass_that_writes_is_not_for_updates_only() -> None:
-    """Spectral normalization's vectors are written on the way to the loss, which an evaluation fetches."""
-
-    def make(x: Any) -> None:
-        w, u = tf.get_variable("w", [6, 6], use_resource=True), tf.get_variable("u", [1, 6], use_resource=True, trainable=False)
-        with tf.control_dependencies([u.assign(tf.nn.l2_normalize(tf.matmul(u, w)))]):
-            norm = tf.norm(tf.identity(u))
-        loss = tf.reduce_sum(tf.tanh(tf.matmul(x, w / norm)), name="loss")
-        tf.train.GradientDescentOptimizer(0.1).minimize(loss, tf.train.get_or_create_global_step())
-
-    only = for_updates.only(view_of(make))
-    assert "gradients/MatMul_1_grad/MatMul_1" in only and not {"loss", "MatMul_1", "Tanh"} & only
+    names = ("gated_grad/Mul", "gated_grad/Mul_1", "gated_grad/tuple/group_deps", "scaled_grad/Mul")
+    assert move_together(view_of(make), *(f"gradients/{name}" for name in names))
 
 
 def test_the_gradient_of_a_constant_that_nobody_learns_moves_with_what_it_reads() -> None:

@@ -12,7 +12,6 @@ from stepd.hook.engine import (
     aliases,
     calls,
     folded,
-    for_updates,
     graphview,
     held,
     hoisted,
@@ -97,7 +96,8 @@ def _rewritten_together(view: GraphView) -> Iterator[tuple[str, str]]:
                     yield from ((name, node.name) for name in (producer.name, *between))
                     yield from ((other, node.name) for other in _with_constants(view, producer, node))
                     if producer.op in rules.ARITHMETIC and node.op in rules.ARITHMETIC:
-                        yield from ((other, node.name) for other in unwanted.undoing(view, producer.name))
+                        besides = (*unwanted.undoing(view, producer.name), *unwanted.left_out(view, producer.name, node.name))
+                        yield from ((other, node.name) for other in besides)
                         for one in (producer.name, node.name):
                             nobodys = list(unwanted.behind(view, one))
                             yield from ((other, one) for other in (*nobodys, *unwanted.taken(view, nobodys)))
@@ -110,8 +110,8 @@ def _fused(view: GraphView, producer: Node, between: tuple[str, ...], consumer: 
         return True  # what lies between two devices is not taken out
     if not _is_alike(producer, consumer):
         return False
-    if _small_first(view, producer, consumer) and consumer.name not in for_updates.only(view):
-        return True  # who else reads the inner one may be left out of a step
+    if _small_first(view, producer, consumer):
+        return True  # who else reads the inner one may be left out of a step: one that evaluates, or wants some gradients only
     nobodys = frozenset(unwanted.behind(view, producer.name)) if producer.op in rules.ARITHMETIC else frozenset()
     return all(_readers(view, view.nodes[name], nobodys) == 1 for name in (producer.name, *between))
 
@@ -127,14 +127,22 @@ def _constants(view: GraphView) -> frozenset[str]:
 
 def _behind_tuples(view: GraphView, node: Node) -> Iterator[str]:
     """Of gradients: the products and sums that `node` is given through tuples of which nobody wants another end, where it alone
-    reads them, and what must lie beside for the two to meet: a constant's gradient is one that nobody wants."""
-    for source, k in node.inputs:
-        chain, aside = unwanted.behind_tuples(view, source) if k >= 0 else ([source], [])
-        *between, producer = chain
-        if between and _is_alike(view.nodes[producer], node):
+    reads them, or who else does may be left out of a step, and what must lie beside for the two to meet: a constant's gradient is
+    one that nobody wants."""
+    for source in (source for source, k in node.inputs if k >= 0):
+        for partly in (False, True):
+            chain, aside = unwanted.behind_tuples(view, source, partly)
+            *between, producer = chain
+            if not between or not _is_alike(view.nodes[producer], node):
+                continue
             besides = frozenset(aside).union(*(unwanted.behind(view, name) for name in chain)).difference(chain)
-            if all(_readers(view, view.nodes[name], besides) == 1 for name in chain):
+            if not partly and all(_readers(view, view.nodes[name], besides) == 1 for name in chain):
                 yield from (*chain, *sorted(besides), *unwanted.taken(view, besides))
+                break
+            if _small_first(view, view.nodes[producer], node) and unwanted.undo_broadcasting(view, node.name):
+                left_out = {other for name in chain for other in unwanted.left_out(view, name, node.name)}
+                yield from (*chain, *sorted(besides | left_out), *unwanted.taken(view, besides))
+                break
 
 
 def _is_alike(producer: Node, consumer: Node) -> bool:

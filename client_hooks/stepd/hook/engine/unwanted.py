@@ -15,8 +15,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
 
 from stepd.hook.engine import rules
-from stepd.hook.engine.for_updates import is_tuples
-from stepd.hook.engine.graphview import GraphView
+from stepd.hook.engine.graphview import GraphView, Node
 from stepd.hook.engine.races import is_write
 
 _HANDS_ON = rules.UNDOES_BROADCASTING & {"Sum", "Reshape", "Identity"}
@@ -80,6 +79,32 @@ def undoing(view: GraphView, name: str) -> Iterator[str]:
     yield from found
 
 
+def left_out(view: GraphView, name: str, reader: str) -> Iterator[str]:
+    """What is made of other products and sums of the value `name` than `reader`, with broadcasting undone, up to the barriers of
+    tuples that wait for it. In a step that wants no such gradient Grappler leaves what is waited for, and the value has not one
+    reader only, unless all share a device."""
+    found = [user for user in dict.fromkeys(view.consumers[name]) if view.nodes[user].op in rules.ARITHMETIC and user != reader]
+    for op in found:  # it grows
+        found += [user for user in _undone(view, op) if user not in found]
+    yield from found
+
+
+def undo_broadcasting(view: GraphView, name: str) -> bool:
+    """Whether a gradient that a tuple hands on beside that of `name`, or with it, is summed up: one of its factors is smaller."""
+    found = [name]
+    for op in found:  # it grows
+        found += [user for user in _undone(view, op) if user not in found]
+    waited = (source for barrier in found if view.nodes[barrier].op == "NoOp" for source, _ in view.nodes[barrier].inputs)
+    return any(view.nodes[op].op == "Sum" for source in waited for op in _made_of(view, source))
+
+
+def _undone(view: GraphView, op: str) -> list[str]:
+    """Users of `op` that undo broadcasting, and barriers, which are the last."""
+    if view.nodes[op].op in ("NoOp", "Identity"):
+        return []
+    return [user for user in view.consumers[op] if view.nodes[user].op in rules.UNDOES_BROADCASTING]
+
+
 def before(view: GraphView, barrier: str) -> list[str]:
     """What a tuple's `barrier` waits for and only it, with what is computed for that alone, and the barrier; nothing if there is
     none."""
@@ -90,9 +115,10 @@ def before(view: GraphView, barrier: str) -> list[str]:
     return found if len(found) > 1 else []
 
 
-def behind_tuples(view: GraphView, name: str) -> tuple[list[str], list[str]]:
+def behind_tuples(view: GraphView, name: str, partly: bool = False) -> tuple[list[str], list[str]]:
     """The value `name` and whose it is, from op to op through tuples of which nobody wants another end and through what undoes
-    broadcasting; and what must lie beside these for Grappler to take them out."""
+    broadcasting; and what must lie beside these for Grappler to take them out. `partly`: through tuples, too, of which a step that
+    wants some gradients only may not want another end, where that is a product or a sum."""
     chain, aside = [name], list[str]()
     while view.nodes[chain[-1]].op in _HANDS_ON:
         first, *others = view.nodes[chain[-1]].inputs
@@ -100,12 +126,22 @@ def behind_tuples(view: GraphView, name: str) -> tuple[list[str], list[str]]:
         alone = [before(view, barrier) for barrier in barriers]
         waited = {source for barrier in barriers for source, _ in view.nodes[barrier].inputs}
         wanted = waited.difference([first[0], *(one for found in alone for one in found)])
-        if first[1] < 0 or not all(_comes_before(view, one, first[0]) for one in wanted):
+        ends = [one for one in sorted(wanted) if not _comes_before(view, one, first[0])]
+        made = [_made_of(view, end) for end in ends]
+        if first[1] < 0 or not all(partly and view.nodes[ops[-1]].op in rules.ARITHMETIC for ops in made):
             break
-        aside += [*barriers, *(one for found in alone for one in found)]
+        aside += [*barriers, *(one for found in (*alone, *made) for one in found)]
         aside += [other for other, k in others if k >= 0 and view.nodes[other].op != "Const"]
         chain.append(first[0])
     return chain, aside
+
+
+def _made_of(view: GraphView, name: str) -> list[str]:
+    """`name`, and what it is before broadcasting was undone."""
+    found = [name]
+    while view.nodes[found[-1]].op in _HANDS_ON and view.nodes[found[-1]].inputs[0][1] >= 0:
+        found.append(view.nodes[found[-1]].inputs[0][0])
+    return found
 
 
 def _comes_before(view: GraphView, one: str, other: str) -> bool:
@@ -146,3 +182,8 @@ def _may_be(view: GraphView, name: str) -> bool:
     """A program fetches nothing of it, as far as one can tell."""
     node = view.nodes[name]
     return not is_write(node.op) and node.op not in rules.CONTROL_FLOW and (bool(view.consumers[name]) or is_tuples(view, node))
+
+
+def is_tuples(view: GraphView, node: Node) -> bool:
+    """Whether it is what a tuple hands on."""
+    return node.op == "Identity" and any(index < 0 and view.nodes[source].op == "NoOp" for source, index in node.inputs)
