@@ -322,7 +322,6 @@ def program_some_gradients(record):
     x, y = tf.placeholder(tf.float32, [None, 6]), tf.placeholder(tf.float32, [None, 6])
     h = tf.matmul(tf.matmul(x, weights("low", 6, 6)), weights("mid", 6, 6))
     h = tf.tanh(h * weights("a", 6) * 0.9 + weights("shift", 6))
-    h = h * tf.sigmoid(tf.matmul(h, weights("gate", 6, 6))) / 1.7
     loss = tf.reduce_mean(tf.square(tf.matmul(h, weights("out", 6, 6)) - y))
     optimizer = tf.train.MomentumOptimizer(0.05, 0.9)
     gradients = optimizer.compute_gradients(loss)
