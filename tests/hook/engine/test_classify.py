@@ -306,3 +306,14 @@ def test_who_reads_a_call_whose_error_a_transfer_would_hide_moves_with_it(noinli
         view = GraphView.parse(graph.as_graph_def().SerializeToString(), lambda name: name)
     together = any({call.op.name, reader.op.name} <= set(group) for group in classify(view).groups)
     assert together is (noinline or checks)
+
+
+@pytest.mark.parametrize(("use", "apart"), [("fetched", True), ("begins", False), ("fed", False)])
+def test_a_file_that_tensorflow_reads_when_it_builds_a_step_is_not_read_by_copies(use: str, apart: bool) -> None:
+    with tf.Graph().as_default() as graph:
+        name = tf.placeholder(tf.string, []) if use == "fed" else tf.constant("words.txt")
+        read = tf.strings.upper(tf.io.read_file(name))
+        if use == "begins":
+            tf.get_variable("read", initializer=read, use_resource=True)
+        view = GraphView.parse(graph.as_graph_def().SerializeToString(), lambda name: name)
+    assert ("reads files" in classify(view).apart) == apart

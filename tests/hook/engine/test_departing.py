@@ -4,6 +4,7 @@ and ones that a finalizer of the program still uses."""
 from __future__ import annotations
 
 import gc
+import sys
 import threading
 from typing import Any
 
@@ -94,3 +95,13 @@ def test_what_a_finalizer_in_a_cycle_runs_finds_variables_where_they_are(hooked:
         assert not listener.engines
     assert len(seen) == 4 and [2.0, 4.0] in seen
     assert all(each in ([2.0, 4.0], "Attempted to use a closed Session.") for each in seen)
+
+
+def test_a_session_that_was_never_made_goes_as_plainly(hooked: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    hooked()
+    told: list[str] = []
+    monkeypatch.setattr(sys, "unraisablehook", lambda raised: told.append(str(raised.exc_value)))
+    with pytest.raises(TypeError, match="config"):
+        tf.Session(config=3)
+    gc.collect()
+    assert told == ["'Session' object has no attribute '_session'"]

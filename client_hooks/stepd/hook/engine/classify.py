@@ -12,9 +12,10 @@ from typing import Any
 from tensorflow.core.framework import types_pb2
 from tensorflow.python.framework import versions
 
-from stepd.hook.engine import calls, graphview, groups, remaking, rules
+from stepd.hook.engine import calls, folded, graphview, groups, remaking, rules
 from stepd.hook.engine.dead_loops import dead_loop
 from stepd.hook.engine.graphview import GraphView, Node
+from stepd.hook.engine.races import is_write
 
 # What `tf.xla.experimental.compile` and rewriting for TPUs write on every op of a computation. TensorFlow makes one op of all ops
 # of the graph that bear one value, those of copies too, and functions of all its loops.
@@ -71,7 +72,7 @@ def classify(
     _pin_groups(view, together, pinned)
     group_of = {name: i for i, group in enumerate(together) for name in group}
     apart = next((why for node in view.nodes.values() if (why := _computation(node) or calls.draws_apart(view, node.proto))), "")
-    apart = apart or dead_loop(view)
+    apart = apart or dead_loop(view) or _reads_once(view)
     return Classes(held, pinned, together, group_of, frozenset(variables - pinned.keys()), apart)
 
 
@@ -137,6 +138,25 @@ def _compiled(view: GraphView) -> dict[str, str]:
                 found[user] = f"is given what XLA compiles in {name}"
                 given += [user] if view.nodes[user].op == "Identity" else []
     return found
+
+
+def _reads_once(view: GraphView) -> str:
+    """Why steps must keep to the program's own ops where TensorFlow reads a file when it builds a step, and a copy would again; but
+    what only an initializer is given is read for that."""
+    for node in view.nodes.values():
+        if node.op in remaking.READS_FILES and node.name in folded.constants(view):
+            found = [node.name]
+            for name in found:  # it grows
+                users = list(graphview.takers(view, name))
+                if not users:
+                    return f"{node.name} reads files when TensorFlow builds a step, once for all its runs"
+                found += [user for user in users if user not in found and not _begins(view.nodes[user])]
+    return ""
+
+
+def _begins(node: Node) -> bool:
+    """Does it put a value where it stays?"""
+    return is_write(node.op) or node.op.startswith("InitializeTable") or "Dataset" in node.op or node.op == "MakeIterator"
 
 
 def _computation(node: Node) -> str:

@@ -55,7 +55,7 @@ class WorkerPlacer:
         for name in tied:
             if name not in new:
                 return self.device_of[name]
-        if any(_needs_trainer(new[name], functions) for name in tied):
+        if any(needs_trainer(new[name], functions) for name in tied):
             return self.trainer
         if len(tied) == 1:
             return None
@@ -77,7 +77,8 @@ class WorkerPlacer:
         return union.sets()
 
 
-def _needs_trainer(node: Any, functions: Mapping[str, Any]) -> bool:
+def needs_trainer(node: Any, functions: Mapping[str, Any]) -> bool:
+    """Does it work with the files, the streams or the Python of the process that it runs in?"""
     if node.op in TRAINER_OPS:
         return True
     view = graphview.GraphView({}, functions)

@@ -16,12 +16,15 @@ from stepd.hook.engine.graphview import GraphView, Node, is_stateful
 from stepd.hook.engine.races import is_write
 from stepd.hook.engine.state import may_have_run
 
-_MISSING = re.compile(r"Container (\S+) does not exist\. \(Could not find resource: (\S+)\)")
+_MISSING = re.compile(
+    r"Container (\S+) does not exist\. \(Could not find resource: (\S+)\)"
+    r"|Resource (([^/\s]+)/\S+)/N10tensorflow3VarE does not exist\."
+)
 _DEFAULT = "localhost"
 
 
 def are_missing(text: str) -> bool:
-    """Does `text` say of a container that it does not exist?"""
+    """Does `text` say of a container, or of a variable in one, that it does not exist?"""
     return _MISSING.search(text) is not None
 
 
@@ -32,11 +35,13 @@ def existing(view: GraphView, history: History) -> set[str]:
 
 
 def repair(text: str, known: Collection[str]) -> str:
-    """`text` as it is where the containers in `known` exist."""
+    """`text` as it is where the containers in `known` exist, and no others: the hook's own reads may have made one."""
 
     def plain(found: re.Match[str]) -> str:
-        container, resource = found.groups()
-        return f"Resource {resource}/N10tensorflow3VarE does not exist." if container in known else found[0]
+        container, resource = (found[1], found[2]) if found[1] else (found[4], found[3])
+        if container in known:
+            return f"Resource {resource}/N10tensorflow3VarE does not exist."
+        return f"Container {container} does not exist. (Could not find resource: {resource})"
 
     return _MISSING.sub(plain, text)
 

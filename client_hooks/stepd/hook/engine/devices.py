@@ -90,6 +90,10 @@ class Devices:
                 return device.name
         return fitting[-1].name
 
+    def of_several_tasks(self) -> bool:
+        """Are they those of several processes, which the program has started itself?"""
+        return not self.local_workers and len({_task(d.name) for d in self.all}) > 1
+
     def allowed(self, node: Node) -> tuple[str, ...]:
         """Devices that an op may be put on: kernels, and what the user's request leaves free.
 

@@ -141,10 +141,12 @@ def delete(self: Any) -> None:
     say that it is gone while finalizers of the program still run steps."""
     try:
         _original(capi.BaseSession, "__del__")(self)
-        _forget(id(self))
-    except Exception:
-        if not sys.is_finalizing():  # then modules may be empty already
-            log.exception("a session that is gone was not forgotten")
+    finally:  # what TensorFlow raises, of a session that was never made, is told as plainly
+        try:
+            _forget(id(self))
+        except Exception:
+            if not sys.is_finalizing():  # then modules may be empty already
+                log.exception("a session that is gone was not forgotten")
 
 
 def _forget(owner: int) -> None:

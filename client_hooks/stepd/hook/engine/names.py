@@ -123,14 +123,17 @@ def without_frames(error: Any, room: str) -> None:
 
 def one_error(text: str) -> str:
     """Of several root errors the one that a run on one device reports: no summary, no receiving nodes, no transfer's end."""
+    server, receiver = "", _RECEIVER
+    if found := _FROM_SERVER.match(text):
+        server, text, receiver = found[0], text[found.end() :], _SERVERS_RECEIVER
     if _SEVERAL.match(text):
         body = _SUMMARY.sub("", text[text.index("\n") + 1 :])
-        errors = [_RECEIVER.sub("", part).rstrip("\n") for part in _NUMBERED.split(body) if part.strip()]
+        errors = [receiver.sub("", part).rstrip("\n") for part in _NUMBERED.split(body) if part.strip()]
         told = [error for error in errors if _CANCELLED not in error] or errors
         # Of a function's error, the one that says who called it.
         whole = [error for error in told if not any(other != error and other.startswith(error) for other in told)]
         text = min(whole, key=lambda error: error.count("\n"), default=text)
-    return _HINTS.sub(r"\1", _RECEIVER.sub("", text))
+    return server + _HINTS.sub(r"\1", receiver.sub("", text))
 
 
 # With the line of code, what is pointed at, and the empty line by which TensorFlow parts frames.
@@ -146,6 +149,8 @@ _FETCHED = r"(Attempting to use uninitialized value (\S+)\n\t \[\[\{\{node )\2%s
 _SENT = re.compile(_FETCHED % r"/_\d+")
 _SENT_BY_WORKER = re.compile(_FETCHED % r"(?:_S\d+|/_\d+)?")  # what reads it last is called as it is itself
 _RECEIVER = re.compile(r"\n\t \[\[[^\[\]]*/_\d+\]\]")
+_SERVERS_RECEIVER = re.compile(r"\n\t \[\[[^\[\]]*(?:/_|_G|_S)\d+\]\]")
+_FROM_SERVER = re.compile(r"From /job:[^\n]*:\n")
 
 
 def repair_metadata(data: bytes, aliases: dict[str, str]) -> bytes:
@@ -172,7 +177,16 @@ def repair_metadata(data: bytes, aliases: dict[str, str]) -> bytes:
             node.name = user_text(node.name, aliases)
             for i, source in enumerate(node.input):
                 node.input[i] = user_text(source, aliases)
+            for value in node.attr.values():  # what a transfer carries, with whom an op lies
+                if value.HasField("list"):
+                    value.list.s[:] = [_user_bytes(one, aliases) for one in value.list.s]
+                if value.HasField("s"):
+                    value.s = _user_bytes(value.s, aliases)
     return metadata.SerializeToString()  # type: ignore[no-any-return]
+
+
+def _user_bytes(data: bytes, aliases: dict[str, str]) -> bytes:
+    return user_text(data.decode("utf-8", "surrogateescape"), aliases).encode("utf-8", "surrogateescape")
 
 
 def _is_besides(name: str) -> bool:

@@ -19,8 +19,8 @@ TABLES = frozenset({"HashTableV2"})  # whose words never change
 ITERATORS = frozenset({"IteratorV2", "OneShotIterator"})
 _GIVEN = frozenset({"Placeholder", "PlaceholderV2"})
 # Without state in TensorFlow's eyes, but what they read changes, or may take its time to be there again.
-_READS_FILES = frozenset({"MatchingFiles", "ReadFile"})
-_READS_THE_WORLD = _READS_FILES | {"DatasetToSingleElement", "ReduceDataset"}
+READS_FILES = frozenset({"MatchingFiles", "ReadFile"})
+_READS_THE_WORLD = READS_FILES | {"DatasetToSingleElement", "ReduceDataset"}
 _CHECKS = frozenset({"Assert", "NoOp", "Print", "PrintV2", "CheckNumerics", "CheckNumericsV2"})  # give nothing
 # Those whose function gives a data set.
 _OF_PARTS = frozenset({
@@ -48,7 +48,7 @@ def reads_files_once(view: GraphView) -> list[str]:
     that it makes the iterator: a copy of the step would read them again.
     """
     makers = [node.name for node in view.nodes.values() if node.op == "MakeIterator"]
-    readers = [node.name for node in view.nodes.values() if node.op in _READS_FILES] if makers else []
+    readers = [node.name for node in view.nodes.values() if node.op in READS_FILES] if makers else []
     return sorted(view.descendants(readers).intersection(makers)) if readers else []
 
 

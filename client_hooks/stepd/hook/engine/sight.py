@@ -10,6 +10,7 @@ from collections.abc import Collection, Iterable, Sequence
 
 from stepd.hook.engine import capi, names
 from stepd.hook.engine.classify import Classes, classify
+from stepd.hook.engine.cluster import needs_trainer
 from stepd.hook.engine.devices import Devices
 from stepd.hook.engine.graphview import GraphView
 from stepd.hook.engine.home import home
@@ -112,7 +113,11 @@ class Sight:
     def _tied(self) -> dict[str, str]:
         placer = self._mirror.placer
         if placer is None:
-            return {}
+            assert self._view is not None
+            if not self._devices.of_several_tasks():
+                return {}
+            here = [node.name for node in self._view.nodes.values() if needs_trainer(node.proto, self._view.functions)]
+            return dict.fromkeys(here, "works with the files or the streams of its task")
         return {n: "runs in the training process" for n, d in placer.device_of.items() if d == placer.trainer}
 
     def see_as(self, other: Sight) -> None:
