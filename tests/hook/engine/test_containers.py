@@ -75,20 +75,13 @@ def test_only_what_ran_makes_a_container(hooked: Any) -> None:
     assert after(initialize[1].op, reads[2].op) == {"other"}
 
 
-def test_what_the_hook_looks_at_itself_makes_no_container(hooked: Any, reply: Any, two_devices: Any) -> None:
-    """It asks a reference variable that nobody has run whether it has a value."""
-    listener = hooked()
-    v = tf.get_variable("v", [2], use_resource=True)
-    tf.get_variable("r", [2], use_resource=False)
-    read = tf.multiply(v.value(), 2.0, name="twice") + 1.0
-    other = tf.constant(1.0) + 1.0
-    with tf.Session(config=two_devices) as session:
-        first = told(session, [None, read])
-        session.run(other)
-        (engine,) = listener.engines
-        placement = dict.fromkeys(["v", "r", "twice"], engine.devices()[1].name)
-        engine.request_switch(LiveStrategy("s", placement), Way.IN_SESSION, reply)
-        while not reply.came():
-            session.run(other)
-        assert reply.wait().ok
-        assert "Container" in first[0] and told(session, [None, read]) == first
+def test_texts_say_that_a_container_is_missing_where_no_run_of_the_program_made_it() -> None:
+    """Whatever the hook's own reads have made: it asks reference variables that nobody has run whether they have a value."""
+    missing = "Container box does not exist. (Could not find resource: box/a/b)"
+    there = "Resource box/a/b/N10tensorflow3VarE does not exist."
+    for text in (missing, there):
+        assert (
+            containers.repair(f"Could not find variable a/b. {text} So it is", {"box"})
+            == f"Could not find variable a/b. {there} So it is"
+        )
+        assert containers.repair(text, {"localhost"}) == missing
