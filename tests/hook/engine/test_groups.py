@@ -242,3 +242,19 @@ def test_a_sum_of_sums_behind_what_changes_nothing_lies_beside_what_these_wait_f
         f"gradients/head{i}_grad/{name}" for i in range(4) for name in ("MatMul", "tuple/group_deps", "tuple/control_dependency")
     ]
     assert {together[name] for name in beside} == {together[total.name]}
+
+
+@pytest.mark.parametrize("start", ["a constant", "one unless fed", "fed"])
+def test_what_is_computed_of_constants_alone_is_folded_as_a_whole(start: str) -> None:
+    """Folded ops have other kernels than ops that run, and what is half folded is rewritten; whole numbers are whole either way."""
+    with tf.Graph().as_default() as graph:
+        x = tf.constant([1.0, 2.0, 3.0], name="x")
+        if start == "one unless fed":
+            x = tf.placeholder_with_default(x, [3])
+        elif start == "fed":
+            x = tf.placeholder(tf.float32, [3])
+        tf.cumsum(tf.sqrt(x, name="root"), name="sums")
+        tf.add(tf.constant(1, name="one"), 2, name="three")
+    together = group_of(graph)
+    assert (together["root"] == together["sums"]) is (start != "fed")
+    assert together["one"] != together["three"]

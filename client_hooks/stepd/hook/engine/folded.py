@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import weakref
+from collections.abc import Iterator
+
+from tensorflow.python.framework import dtypes
 
 from stepd.hook.engine import graphview, rules
 from stepd.hook.engine.graphview import GraphView, Node
 
+_KINDS = map(dtypes.as_dtype, range(1, 24))
+_FLOATING = frozenset(kind.as_datatype_enum for kind in _KINDS if kind.is_floating or kind.is_complex)
 _found: weakref.WeakKeyDictionary[GraphView, frozenset[str]] = weakref.WeakKeyDictionary()
 
 
@@ -21,6 +26,16 @@ def constants(view: GraphView) -> frozenset[str]:
 def certain(view: GraphView) -> frozenset[str]:
     """Those of them that are made of constants alone, whatever is known of shapes."""
     return _made_of(view, set())
+
+
+def together(view: GraphView) -> Iterator[tuple[str, str]]:
+    """Pairs of ops that compute floating-point constants and what they are given: folded, where all share a device, they may round
+    otherwise than when they run, in kernels that are other ones, or rewritten. What stands for a constant until it is fed is one."""
+    made = _made_of(view, {name for name, node in view.nodes.items() if node.op == "PlaceholderWithDefault"})
+    for name in made:
+        node = view.nodes[name]
+        if node.op != "Const" and not _FLOATING.isdisjoint(graphview.output_types(node.proto)):
+            yield from ((source, name) for source, k in node.inputs if k >= 0)
 
 
 def _made_of(view: GraphView, known: set[str]) -> frozenset[str]:

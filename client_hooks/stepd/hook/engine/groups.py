@@ -81,6 +81,7 @@ def _rewritten_together(view: GraphView) -> Iterator[tuple[str, str]]:
     yield from settled.neighbours(view)
     yield from held.holders(view)
     yield from hoisted.chains(view)
+    yield from folded.together(view)
     for first, *others in (*twins.of(view).sets, *onednn.together(view)):
         yield from ((first, other) for other in others)
     for node in view.nodes.values():
