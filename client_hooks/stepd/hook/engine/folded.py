@@ -30,7 +30,7 @@ def certain(view: GraphView) -> frozenset[str]:
 
 def together(view: GraphView) -> Iterator[tuple[str, str]]:
     """Pairs of ops that compute floating-point constants and what they are given: folded, where all share a device, they may round
-    otherwise than when they run, in kernels that are other ones, or rewritten. What stands for a constant until it is fed is one."""
+    otherwise than when they run, in kernels that are other ones, or rewritten. What stands for a constant if not fed is one."""
     made = _made_of(view, {name for name, node in view.nodes.items() if node.op == "PlaceholderWithDefault"})
     for name in made:
         node = view.nodes[name]
