@@ -6,7 +6,6 @@ import contextlib
 import gc
 import threading
 import weakref
-from pathlib import Path
 from typing import Any
 
 import numpy as np
