@@ -148,7 +148,7 @@ def _reads_once(view: GraphView) -> str:
             found = [node.name]
             for name in found:  # it grows
                 users = list(graphview.takers(view, name))
-                if not users:
+                if not users and graphview.output_types(view.nodes[name].proto):  # a check has none
                     return f"{node.name} reads files when TensorFlow builds a step, once for all its runs"
                 found += [user for user in users if user not in found and not _begins(view.nodes[user])]
     return ""
