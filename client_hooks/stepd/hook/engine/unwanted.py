@@ -11,7 +11,7 @@ import graphlib
 import operator
 import weakref
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import NamedTuple
 
 from stepd.hook.engine import rules
@@ -69,40 +69,34 @@ def _handing_on(view: GraphView, end: str) -> Iterator[str]:
         source, k = view.nodes[source].inputs[0]
 
 
-def undoing(view: GraphView, name: str) -> Iterator[str]:
+def undoing(view: GraphView, name: str) -> list[str]:
     """Who asks for the shape of the value `name`, and what gradients undo broadcasting with there, if there was any, to the ends of
     their tuples. As long as one of these is on another device Grappler keeps all, and the value has readers."""
-    found = [user for user in dict.fromkeys(view.consumers[name]) if view.nodes[user].op in rules.OF_SHAPES]
-    for op in found:  # it grows
-        if view.nodes[op].op != "Identity":
-            found += [u for u in view.consumers[op] if view.nodes[u].op in rules.UNDOES_BROADCASTING and u not in found]
-    yield from found
+    asking = [user for user in dict.fromkeys(view.consumers[name]) if view.nodes[user].op in rules.OF_SHAPES]
+    return _undone(view, asking, ("Identity",))
 
 
-def left_out(view: GraphView, name: str, reader: str) -> Iterator[str]:
+def left_out(view: GraphView, name: str, reader: str) -> list[str]:
     """What is made of other products and sums of the value `name` than `reader`, with broadcasting undone, up to the barriers of
     tuples that wait for it. In a step that wants no such gradient Grappler leaves what is waited for, and the value has not one
     reader only, unless all share a device."""
-    found = [user for user in dict.fromkeys(view.consumers[name]) if view.nodes[user].op in rules.ARITHMETIC and user != reader]
-    for op in found:  # it grows
-        found += [user for user in _undone(view, op) if user not in found]
-    yield from found
+    others = [user for user in dict.fromkeys(view.consumers[name]) if view.nodes[user].op in rules.ARITHMETIC and user != reader]
+    return _undone(view, others, ("NoOp", "Identity"))
 
 
 def undo_broadcasting(view: GraphView, name: str) -> bool:
     """Whether a gradient that a tuple hands on beside that of `name`, or with it, is summed up: one of its factors is smaller."""
-    found = [name]
-    for op in found:  # it grows
-        found += [user for user in _undone(view, op) if user not in found]
+    found = _undone(view, [name], ("NoOp", "Identity"))
     waited = (source for barrier in found if view.nodes[barrier].op == "NoOp" for source, _ in view.nodes[barrier].inputs)
     return any(view.nodes[op].op == "Sum" for source in waited for op in _made_of(view, source))
 
 
-def _undone(view: GraphView, op: str) -> list[str]:
-    """Users of `op` that undo broadcasting, and barriers, which are the last."""
-    if view.nodes[op].op in ("NoOp", "Identity"):
-        return []
-    return [user for user in view.consumers[op] if view.nodes[user].op in rules.UNDOES_BROADCASTING]
+def _undone(view: GraphView, found: list[str], last: Collection[str]) -> list[str]:
+    """`found` and what undoes broadcasting behind these, barriers too, to ops of the types `last`."""
+    for op in found:  # it grows
+        if view.nodes[op].op not in last:
+            found += [u for u in view.consumers[op] if view.nodes[u].op in rules.UNDOES_BROADCASTING and u not in found]
+    return found
 
 
 def before(view: GraphView, barrier: str) -> list[str]:
