@@ -255,21 +255,26 @@ def test_only_options_with_something_to_watch_end_switches(hooked: Any, two_devi
         assert not any(outcome.ok and not outcome.rollback for outcome in listener.switches[switches:])
 
 
+def refused(listener: Any, reply: Any, config: Any, way: Way) -> tuple[str, list[Any]]:
+    """Why a session of that config is not switched, and the losses that it goes on with."""
+    x, _, loss, step = model()
+    with tf.Session(config=config) as session:
+        session.run(tf.global_variables_initializer())
+        (engine,) = listener.engines
+        engine.request_switch(everything_on(engine, engine.devices()[1].name), way, reply)
+        outcome = reply.wait()
+        assert not outcome.ok
+        return outcome.error, train(session, x, loss, step, batches(2))
+
+
 @pytest.mark.parametrize("way", [Way.IN_SESSION, Way.RESTART])
 def test_an_executor_that_cannot_wait_for_another_device_is_not_made_to(
     hooked: Any, reply: Any, two_devices: Any, way: Way
 ) -> None:
     two_devices.experimental.executor_type = "SINGLE_THREADED_EXECUTOR"
     expected = plain_losses(2)
-    listener = hooked()
-    x, _, loss, step = model()
-    with tf.Session(config=two_devices) as session:
-        session.run(tf.global_variables_initializer())
-        (engine,) = listener.engines
-        engine.request_switch(everything_on(engine, engine.devices()[1].name), way, reply)
-        outcome = reply.wait()
-        assert not outcome.ok and "SINGLE_THREADED_EXECUTOR" in outcome.error
-        assert train(session, x, loss, step, batches(2)) == expected
+    why, losses = refused(hooked(), reply, two_devices, way)
+    assert "SINGLE_THREADED_EXECUTOR" in why and losses == expected
 
 
 @pytest.mark.parametrize(
@@ -280,15 +285,7 @@ def test_rewriters_that_look_at_all_that_a_device_has_see_what_they_saw(
 ) -> None:
     rewriters = two_devices.graph_options.rewrite_options
     setattr(rewriters, option, type(rewriters).DESCRIPTOR.fields_by_name[option].enum_type.values_by_name[value].number)
-    listener = hooked()
-    x, _, loss, step = model()
-    with tf.Session(config=two_devices) as session:
-        session.run(tf.global_variables_initializer())
-        (engine,) = listener.engines
-        engine.request_switch(everything_on(engine, engine.devices()[1].name), Way.IN_SESSION, reply)
-        outcome = reply.wait()
-        assert not outcome.ok and "the program chose" in outcome.error
-        train(session, x, loss, step, batches(2))
+    assert "the program chose" in refused(hooked(), reply, two_devices, Way.IN_SESSION)[0]
 
 
 @pytest.mark.parametrize("flags", ["", "--tf_xla_enable_lazy_compilation=true --tf_xla_auto_jit=2"])
@@ -300,15 +297,7 @@ def test_clusters_that_xla_chooses_are_not_cut(
     else:
         options = two_devices.graph_options.optimizer_options
         options.global_jit_level = options.ON_1
-    listener = hooked()
-    x, _, loss, step = model()
-    with tf.Session(config=two_devices) as session:
-        session.run(tf.global_variables_initializer())
-        (engine,) = listener.engines
-        engine.request_switch(everything_on(engine, engine.devices()[1].name), Way.IN_SESSION, reply)
-        outcome = reply.wait()
-        assert not outcome.ok and "XLA chooses" in outcome.error
-        train(session, x, loss, step, batches(2))
+    assert "XLA chooses" in refused(hooked(), reply, two_devices, Way.IN_SESSION)[0]
 
 
 @pytest.mark.parametrize("flags", ["--tf_xla_auto_jit=0", "--tf_xla_auto_jit=-1", "--tf_xla_clustering_debug"])
