@@ -145,12 +145,15 @@ def _reads_once(view: GraphView) -> str:
     what only an initializer is given is read for that."""
     for node in view.nodes.values():
         if node.op in remaking.READS_FILES and node.name in folded.constants(view):
-            found = [node.name]
-            for name in found:  # it grows
+            stack, seen = [node.name], {node.name}
+            while stack:
+                name = stack.pop()
                 users = list(graphview.takers(view, name))
                 if not users and graphview.output_types(view.nodes[name].proto):  # a check has none
                     return f"{node.name} reads files when TensorFlow builds a step, once for all its runs"
-                found += [user for user in users if user not in found and not _begins(view.nodes[user])]
+                further = [user for user in users if user not in seen and not _begins(view.nodes[user])]
+                seen.update(further)
+                stack += further
     return ""
 
 

@@ -31,7 +31,9 @@ def certain(view: GraphView) -> frozenset[str]:
 def together(view: GraphView) -> Iterator[tuple[str, str]]:
     """Pairs of ops that compute floating-point constants and what they are given: folded, where all share a device, they may round
     otherwise than when they run, in kernels that are other ones, or rewritten. What stands for a constant if not fed is one."""
-    made = _made_of(view, {name for name, node in view.nodes.items() if node.op == "PlaceholderWithDefault"})
+    made = certain(view)
+    stand_ins = {name for name, node in view.nodes.items() if node.op == "PlaceholderWithDefault" and node.inputs[0][0] in made}
+    made = _made_of(view, stand_ins) if stand_ins else made
     for name in made:
         node = view.nodes[name]
         if node.op != "Const" and not _FLOATING.isdisjoint(graphview.output_types(node.proto)):

@@ -10,7 +10,8 @@ from __future__ import annotations
 import bisect
 import re
 import threading
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
+from typing import Any
 
 from tensorflow.core.framework import types_pb2
 
@@ -58,11 +59,11 @@ class Numbers:
                     self._again[int(new[1])] = int(old[1])
                     bisect.insort(self._sorted, int(new[1]))
 
-    def plain_text(self, text: str, numbered: Callable[[str], bool]) -> str:
-        """An error's text with plain numbers. `numbered`: is the op of that name one whose resource may have a number?"""
+    def plain_text(self, text: str, graph: Any) -> str:
+        """An error's text with plain numbers. `graph`: the program's."""
 
         def name(found: re.Match[str]) -> str:
-            return f"_{self._plain(int(found[1]))}_{found[2]}" if numbered(found[2]) else found[0]
+            return f"_{self._plain(int(found[1]))}_{found[2]}" if _is_numbered(graph, found[2]) else found[0]
 
         return _QUOTED.sub(name, text) if self._again else text
 
@@ -71,6 +72,14 @@ class Numbers:
             while number in self._again:
                 number = self._again[number]
             return number - bisect.bisect_left(self._sorted, number)
+
+
+def _is_numbered(graph: Any, name: str) -> bool:
+    """Is it an op whose resource TensorFlow calls by a number, where the program does not call it otherwise?"""
+    try:
+        return str(graph.get_operation_by_name(name).type).endswith(("QueueV2", "ReaderV2"))
+    except (KeyError, ValueError):
+        return False
 
 
 NUMBERS = Numbers()

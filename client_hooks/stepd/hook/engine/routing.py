@@ -229,7 +229,7 @@ class Routing:
         if not isinstance(told, str):
             return
         text = session_config.without_added(names.without_executor(told), engine.added_devices)
-        text = NUMBERS.plain_text(text, self._is_numbered)
+        text = NUMBERS.plain_text(text, engine.mirror.user_graph)
         # On a server that is not the hook's own nothing with a container is ever moved.
         if containers.are_missing(text) and not engine.target and self._switcher is not None:
             with engine.lock:
@@ -237,14 +237,6 @@ class Routing:
             text = containers.repair(text, known)
         if text != told:
             names.set_text(error, text)
-
-    def _is_numbered(self, name: str) -> bool:
-        """Is `name` an op of the program whose resource TensorFlow calls by a number, if the program does not call it otherwise?"""
-        try:
-            kind = str(self._engine.mirror.user_graph.get_operation_by_name(name).type)
-        except (KeyError, ValueError):
-            return False
-        return kind.endswith(("QueueV2", "ReaderV2"))
 
     def reader(self, kind: Kind, variable: str) -> str:
         """The op of a step of `kind` that takes a reference variable's value as it is, the first in the graph; "" where the step

@@ -57,16 +57,8 @@ def awaiting(view: GraphView, names: Iterable[str]) -> Iterator[str]:
     for barrier in barriers:
         ends = [user for user in view.consumers[barrier] if view.nodes[user].op == "Identity"]
         if ends:
-            yield from (barrier, *ends, *(name for end in ends for name in _handing_on(view, end)))
+            yield from (barrier, *ends, *(name for end in ends for name in _made_of(view, end)[1:-1]))
         yield from (reader for end in ends for reader in view.consumers[end])
-
-
-def _handing_on(view: GraphView, end: str) -> Iterator[str]:
-    """What stands between a tuple's `end` and what made its value, and hands that on where nothing was broadcast."""
-    source, k = view.nodes[end].inputs[0]
-    while k >= 0 and view.nodes[source].op in _HANDS_ON:
-        yield source
-        source, k = view.nodes[source].inputs[0]
 
 
 def undoing(view: GraphView, name: str) -> list[str]:
