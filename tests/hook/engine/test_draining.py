@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from stepd.hook.engine import queues, restart
+from stepd.hook.engine import loading, queues
 from stepd.hook.engine.ahead import Ahead
 from stepd.hook.model import LiveStrategy, Way
 
@@ -201,7 +201,7 @@ def test_a_restart_that_fails_half_way_leaves_the_queue_and_the_thread_as_they_w
             pass
         raw = engine.raw
         if where == "loading":
-            monkeypatch.setattr(restart.Loading, "load", fail)
+            monkeypatch.setattr(loading.Loading, "load", fail)
         else:
             monkeypatch.setattr(queues.Ops, "put", _failing_once(queues.Ops.put))
         outcome = restarted(engine, reply, session, other)

@@ -1,4 +1,4 @@
-"""The checkpoint of a restart: a folder of its own in the state directory, in TensorFlow's format.
+"""The checkpoint of a restart, for what no run can hand out: a folder of its own in the state directory, in TensorFlow's format.
 
 Complete or not there at all (it is written beside and renamed), until the new session has the state; after a crash
 `tf.train.load_checkpoint(FOLDER/"state")` reads it. It must not know how state is read or written.

@@ -9,7 +9,7 @@ from tensorflow.python.framework import errors
 
 from stepd.hook.engine.queues import QueueObstacleError
 from stepd.hook.engine.refusals import SwitchRefusedError
-from stepd.hook.engine.restart import StateChangedError
+from stepd.hook.engine.side import StateChangedError
 from stepd.hook.log import logger as log
 
 _REFUSALS = (SwitchRefusedError, StateChangedError, QueueObstacleError)

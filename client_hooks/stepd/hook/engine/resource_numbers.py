@@ -16,7 +16,7 @@ from typing import Any
 from tensorflow.core.framework import types_pb2
 
 from stepd.hook.engine import capi
-from stepd.hook.engine.restart import Side
+from stepd.hook.engine.side import Side
 from stepd.hook.engine.state import Carrier
 
 _CALLED = re.compile(r'\(name="(.*)", device="', re.DOTALL)  # in what StringFormat says of a resource

@@ -7,6 +7,7 @@ what copies and helpers have left in the graph. It must not decide when a restar
 from __future__ import annotations
 
 import functools
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
@@ -16,15 +17,16 @@ from stepd.hook.engine import capi, names, open_files, queues
 from stepd.hook.engine.checkpoints import state_dir
 from stepd.hook.engine.copies import Copy
 from stepd.hook.engine.departing import departing
-from stepd.hook.engine.direct import DirectSaving, readers_of
 from stepd.hook.engine.draining import Draining, any_kind, quiet_moment
 from stepd.hook.engine.faults import reason
 from stepd.hook.engine.kinds import Kind
+from stepd.hook.engine.loading import Loading
 from stepd.hook.engine.mirror import Mirror
 from stepd.hook.engine.refusals import NotQuietError, SwitchRefusedError
 from stepd.hook.engine.replay import Replay
 from stepd.hook.engine.resource_numbers import NUMBERS, Names
-from stepd.hook.engine.restart import Loading, Saving, Side, StateChangedError
+from stepd.hook.engine.saving import Saving
+from stepd.hook.engine.side import Side, StateChangedError
 from stepd.hook.engine.state import Inventory, inventory
 from stepd.hook.engine.switcher import Switcher
 from stepd.hook.log import logger as log
@@ -128,7 +130,7 @@ class _Successor:
         self._engine = engine
         self._raw: Any = None
         self._old: Any = None
-        self._saving: Saving | DirectSaving | None = None
+        self._saving: Saving | None = None
 
     def prepare(self, strategy: LiveStrategy | None, kinds: Sequence[Kind], spare: Sequence[Kind]) -> None:
         """Everything that can be done while the old session serves. Raises SwitchRefusedError and what TensorFlow raises."""
@@ -170,16 +172,11 @@ class _Successor:
         engine, view = self._engine, self._view
         old = Side(before.ahead, engine.mirror, view, before.new_prefix())
         new = Side(self.switcher.ahead, self.switcher.mirror, view, self.switcher.new_prefix())
-        readers = readers_of(old, owned, before.homes)
-        if readers:
-            self._saving = DirectSaving(old, new, readers, state_dir(engine.settings))
-        else:
-            self._saving = Saving(old, owned, before.homes, state_dir(engine.settings))
+        self._saving = saving = Saving(old, owned, before.homes, state_dir(engine.settings))
         self._moved = dict(copy.plan.variables) if copy else {}
-        self._loading = Loading(new, owned, self._saving.checkpoint, self.switcher.homes, self._moved)
+        self._loading = Loading(new, owned, saving.variables, saving.checkpoint, self.switcher.homes, self._moved)
         if self._moved:
-            full = {item.name.removeprefix("variable/") for item in self._saving.checkpoint.items}
-            self.switcher.homes.build_return(new.ahead, self._moved, full)
+            self.switcher.homes.build_return(new.ahead, self._moved, set(itertools.chain(*saving.variables)))
         numbered = [*owned.queues, *owned.iterators, *owned.tables] if before.ahead.direct else []  # a worker counts for itself
         self._called = [Names(side, numbered) for side in (old, new)] if numbered else []
         self._queues: _Queues | None = None
@@ -221,13 +218,12 @@ class _Successor:
     def _move_state(self, owned: Inventory) -> dict[str, list[queues.Element]]:
         assert self._saving is not None
         contents = self._queues.old.contents(self._queues.draining.taken) if self._queues else []
-        saved = self._saving.save()
-        self._loading.load()
+        self._saving.save()
+        self._loading.load(self._saving.read)
         self._replay.advance(owned.draws)
         beyond = self._queues.new.fill(contents) if self._queues else {}
         if self._called:
             NUMBERS.made_again(*(called.now() for called in self._called))
-        self._loading.verify(saved)
         self.switcher.homes.at.update(self._moved)
         return beyond
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tensorflow.core.framework import graph_pb2, node_def_pb2, types_pb2
-from tensorflow.python.framework import dtypes
+from tensorflow.python.framework import dtypes, tensor_shape
 
 from stepd.hook.engine import graphview, queues, remaking, rules
 from stepd.hook.engine.classify import shared_reason
@@ -131,6 +131,16 @@ def _writes(node: Any, find: Callable[[str], Any]) -> bool:
     return name is None or name.op != "Const" or any(name.attr["value"].tensor.string_val)
 
 
+QUANTIZED = {
+    types_pb2.DT_QINT8: types_pb2.DT_INT8,
+    types_pb2.DT_QUINT8: types_pb2.DT_UINT8,
+    types_pb2.DT_QINT16: types_pb2.DT_INT16,
+    types_pb2.DT_QUINT16: types_pb2.DT_UINT16,
+    types_pb2.DT_QINT32: types_pb2.DT_INT32,
+}
+"""Types whose values a run returns as those of another type, as which alone it is fed them."""
+
+
 class Carrier:
     """Builds the ops that take state out of one session and put it into another. `here`: node of a user op in the mirror."""
 
@@ -148,6 +158,10 @@ class Carrier:
             else:
                 made.attr[key].type = value
         return made
+
+    def seen_as(self, name: str, tensor: str, dtype: int, seen: int) -> str:
+        """The same bytes as values of type `seen`."""
+        return tensor if seen == dtype else str(self.node(name, "Bitcast", [tensor], T=dtype, type=seen).name)
 
     def strings(self, name: str, values: list[str]) -> str:
         made = self.node(name, "Const", [], dtype=types_pb2.DT_STRING)
@@ -172,3 +186,9 @@ def value_type(node: graphview.Node) -> int:
 def item_size(node: graphview.Node) -> int:
     """Bytes of one item of a variable; strings count as one."""
     return max(1, int(dtypes.as_dtype(value_type(node)).size or 1))
+
+
+def variable_bytes(node: graphview.Node) -> int:
+    """The size of a variable, as far as its declaration says; 64 MiB where it does not say."""
+    shape = tensor_shape.TensorShape(node.proto.attr["shape"].shape)
+    return item_size(node) * (shape.num_elements() or 1) if shape.is_fully_defined() else 64 << 20

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from stepd.hook.engine import restart, rules
+from stepd.hook.engine import rules, state
 from stepd.hook.engine.kinds import Kind
 from stepd.hook.engine.refusals import SwitchRefusedError
 from stepd.hook.engine.restarts import obstacle
@@ -82,7 +82,7 @@ def _by_wait(engine: SessionEngine, switcher: Switcher) -> Chosen:
 def _state_bytes(engine: SessionEngine, switcher: Switcher) -> int:
     with engine.lock:
         view = switcher.view()
-        return restart.state_bytes(view, (name for name, node in view.nodes.items() if node.op in rules.VARIABLES))
+        return sum(state.variable_bytes(node) for node in view.nodes.values() if node.op in rules.VARIABLES)
 
 
 def can_be_compacted(engine: SessionEngine) -> bool:
