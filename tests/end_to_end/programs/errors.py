@@ -14,7 +14,7 @@ def program_kernels(record):
         d = tf.floordiv(10, i, name="divide")
         s = tf.string_to_number(tf.as_string(i) + tf.constant("z"), name="number")
         t = tf.decode_raw(tf.constant("abc"), tf.int32, name="decode")
-        f = tf.read_file(tf.constant("nowhere.txt"), name="read")
+        f = tf.read_file(tf.as_string(x[0, 0]), name="read")
         n = tf.sparse.to_dense(tf.SparseTensor(tf.cast([i, i], tf.int64), tf.cast(i[:2], tf.float32), [2, 2]), name="dense")
         total = tf.reduce_sum(y, name="total")
     cases = {"product": y, "pick": g, "shape": r, "factor": c, "divide": d, "number": s, "decode": t, "read": f, "n": n}
@@ -116,6 +116,7 @@ def program_unread(record):
     v = tf.get_variable("v", [3], initializer=tf.zeros_initializer(), use_resource=False)
     w = tf.get_variable("w", [3], initializer=tf.ones_initializer(), use_resource=False)
     total, saver = tf.reduce_sum(v._ref(), name="total"), tf.train.Saver([v])
+    before, after = tf.exp(w, name="before"), tf.tanh(w, name="y")
     with tf.Session() as sess:
         sess.run(w.initializer)
         for k in range(6):
@@ -125,3 +126,5 @@ def program_unread(record):
                 sess.run([total, w])
             with record.error(f"{k} fetched"):
                 sess.run(v)
+            with record.error(f"{k} fetched among others"):
+                sess.run([after, v, before])

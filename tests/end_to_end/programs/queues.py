@@ -204,7 +204,8 @@ def program_readers(record):
     records = tf.train.string_input_producer(["data.tfrecord"], num_epochs=2, shuffle=False)
     _, example = tf.TFRecordReader().read(records)
     parsed = tf.parse_single_example(example, {"k": tf.FixedLenFeature([2], tf.int64)})
-    whole = tf.read_file("part1.txt")
+    path = tf.placeholder(tf.string, [])
+    whole = tf.read_file(path)
     with tf.Session() as sess:
         sess.run(tf.local_variables_initializer())
         coordinator = tf.train.Coordinator()
@@ -212,7 +213,9 @@ def program_readers(record):
         for k in range(12):
             record.value(f"{k}", sess.run([key, columns]))
             record.value(f"record {k}", sess.run(parsed))
-        record.value("produced", sess.run([reader.num_records_produced(), reader.num_work_units_completed(), whole]))
+        record.value(
+            "produced", sess.run([reader.num_records_produced(), reader.num_work_units_completed(), whole], {path: "part1.txt"})
+        )
         with record.error("end"):
             sess.run(line)
         coordinator.request_stop()

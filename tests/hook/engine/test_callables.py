@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -63,6 +64,20 @@ def test_what_has_executors_of_its_own_is_not_traced_by_others(hooked: Any) -> N
             listener.trace = wanted
             values.append([call(np.zeros(2, "f"))[0].tobytes() for _ in range(4)])
     assert values[0] == values[1]
+
+
+def test_what_is_read_when_a_step_is_built_is_not_read_for_a_trace(hooked: Any, tmp_path: Path) -> None:
+    listener, path = hooked(), tmp_path / "words"
+    path.write_text("one")
+    listener.trace = True
+    words = tf.io.read_file(str(path))
+    told = tf.strings.join([words, tf.as_string(tf.placeholder(tf.float32, [], name="x") * 2.0)])
+    with tf.Session() as session:
+        call = session._make_callable_from_options(config_pb2.CallableOptions(feed=["x:0"], fetch=[told.name]))
+        value = np.array(1, "f")
+        first = call(value)
+        path.write_text("two")
+        assert [call(value) for _ in range(3)] == [first] * 3
 
 
 def test_a_switch_is_done_when_only_callables_run(hooked: Any, reply: Any, two_devices: Any) -> None:

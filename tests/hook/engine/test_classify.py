@@ -308,16 +308,22 @@ def test_who_reads_a_call_whose_error_a_transfer_would_hide_moves_with_it(noinli
     assert together is (noinline or checks)
 
 
-@pytest.mark.parametrize(("use", "apart"), [("fetched", True), ("begins", False), ("fed", False), ("listed", False)])
-def test_a_file_that_tensorflow_reads_when_it_builds_a_step_is_not_read_by_copies(use: str, apart: bool) -> None:
+@pytest.mark.parametrize(
+    ("use", "apart"), [("fetched", True), ("begins", False), ("fed", False), ("listed", False), ("called", True), ("mapped", True)]
+)
+def test_what_tensorflow_reads_when_it_builds_a_step_is_not_read_by_copies(use: str, apart: bool) -> None:
     with tf.Graph().as_default() as graph:
         name = tf.placeholder(tf.string, []) if use == "fed" else tf.constant("words.txt")
         if use == "listed":
             tf.data.make_initializable_iterator(tf.data.Dataset.list_files("*.txt", shuffle=False)).get_next()
+        elif use == "called":
+            tf.negative(tf.py_func(float, [], tf.float64, stateful=False))
+        elif use == "mapped":
+            tf.raw_ops.GenerateVocabRemapping(new_vocab_file="new", old_vocab_file="old", new_vocab_offset=0, num_new_vocab=4)
         else:
             read = tf.strings.upper(tf.io.read_file(name))
         if use == "begins":
             tf.get_variable("read", initializer=read, use_resource=True)
             tf.train.match_filenames_once("*.txt")
         view = GraphView.parse(graph.as_graph_def().SerializeToString(), lambda name: name)
-    assert ("reads files" in classify(view).apart) == apart
+    assert ("when TensorFlow builds a step" in classify(view).apart) == apart

@@ -52,7 +52,7 @@ def classify(
     `tied`: ops that must stay for reasons outside the graph, and why. `home`: the device of an op in the program's own graph.
     """
     sources = {node.name: why for node in view.nodes.values() if (why := shared_reason(view, node))}
-    sources |= dict.fromkeys(remaking.reads_files_once(view), "makes a data set of what files said once")
+    sources |= dict.fromkeys(remaking.reads_files_once(view), "makes a data set of what was read once")
     variables = {name for name in sources if view.nodes[name].op in rules.VARIABLES}
     held = _held(view, sources)
     pinned = {**(tied or {}), **_compiled(view), **held}
@@ -141,16 +141,16 @@ def _compiled(view: GraphView) -> dict[str, str]:
 
 
 def _reads_once(view: GraphView) -> str:
-    """Why steps must keep to the program's own ops where TensorFlow reads a file when it builds a step, and a copy would again; but
-    what only an initializer is given is read for that."""
+    """Why steps must keep to the program's own ops where TensorFlow reads a file, or calls Python, when it builds a step, and would
+    for a copy again; but what only an initializer is given is read for that."""
     for node in view.nodes.values():
-        if node.op in remaking.READS_FILES and node.name in folded.constants(view):
+        if node.op in rules.MADE_ONCE and (not node.inputs or node.name in folded.constants(view)):
             stack, seen = [node.name], {node.name}
             while stack:
                 name = stack.pop()
                 users = list(graphview.takers(view, name))
                 if not users and graphview.output_types(view.nodes[name].proto):  # a check has none
-                    return f"{node.name} reads files when TensorFlow builds a step, once for all its runs"
+                    return f"{node.name} ({node.op}) runs when TensorFlow builds a step, once for all its runs"
                 further = [user for user in users if user not in seen and not _begins(view.nodes[user])]
                 seen.update(further)
                 stack += further

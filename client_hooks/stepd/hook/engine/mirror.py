@@ -12,7 +12,7 @@ from typing import Any
 
 from tensorflow.core.framework import graph_pb2, node_def_pb2, types_pb2
 
-from stepd.hook.engine import capi, names
+from stepd.hook.engine import capi, names, rules
 from stepd.hook.engine.ballast import Ballast
 from stepd.hook.engine.cluster import WorkerPlacer
 from stepd.hook.engine.copy import keep_resource_name
@@ -51,6 +51,7 @@ class Mirror:
         self.aliases: dict[str, tuple[str, Any]] = {}
         self._count = 0
         self._functions: tuple[int, str] = (0, "")
+        self._made_once = False
         self._scopes: set[str] | None = None
         self._names: set[str] = set()
 
@@ -62,8 +63,9 @@ class Mirror:
             raise RuntimeError("the program has dropped the session's graph")
         return graph
 
-    def has_functions(self) -> bool:
-        return self._functions[0] > 0
+    def may_build_otherwise(self) -> bool:
+        """Is there a function, or an op that may run once, when a step is built?"""
+        return self._functions[0] > 0 or self._made_once
 
     def is_left_as_it_is(self) -> bool:
         """Is the graph so small that Grappler does nothing to what it computes? With nodes of the hook's own it would."""
@@ -79,6 +81,7 @@ class Mirror:
         operations = self.user_graph.get_operations()
         for operation in operations[self._count :]:
             names.avoid(operation.name)
+            self._made_once |= operation.type in rules.MADE_ONCE
         if self._lowest_on and self.lowest is None and len(operations) >= _SMALLEST:
             self._begin(self.user_graph.graph_def_versions)
         if self._count == 0 and not any(names.is_taken(operation.name) for operation in operations):
@@ -110,6 +113,7 @@ class Mirror:
         renamed = made._rename(graph, {node.name for node in graph.node if names.is_taken(node.name)})
         made._add(graph, {}, {}, renamed)
         made.version, made._count, made._functions = self.version, self._count, self._functions
+        made._made_once = self._made_once
         made._names = set(self._names)
         return made
 

@@ -75,7 +75,7 @@ def repair_error(
     error: Any, aliases: dict[str, str], cluster: Any = None, reader: Callable[[str], str] = lambda variable: ""
 ) -> None:
     """Give a TensorFlow OpError, not yet seen by the program, the text that one device and the user's names would give. `reader`:
-    which op takes a reference variable's value as it is; "" if that is fetched."""
+    which op takes a reference variable's value as it is; "" if that is not known."""
     if isinstance(error, UnicodeDecodeError):
         _repair_undecodable(error, aliases)
         return

@@ -12,15 +12,14 @@ from typing import Any
 
 from tensorflow.core.framework import types_pb2
 
-from stepd.hook.engine import graphview
+from stepd.hook.engine import graphview, rules
 from stepd.hook.engine.graphview import GraphView
 
 TABLES = frozenset({"HashTableV2"})  # whose words never change
 ITERATORS = frozenset({"IteratorV2", "OneShotIterator"})
 _GIVEN = frozenset({"Placeholder", "PlaceholderV2"})
-# Without state in TensorFlow's eyes, but what they read changes, or may take its time to be there again.
-READS_FILES = frozenset({"MatchingFiles", "ReadFile"})
-_READS_THE_WORLD = READS_FILES | {"DatasetToSingleElement", "ReduceDataset"}
+# What they read, rules.MADE_ONCE too, changes, or may take its time to be there again.
+_READS_THE_WORLD = rules.MADE_ONCE | {"DatasetToSingleElement", "ReduceDataset"}
 _CHECKS = frozenset({"Assert", "NoOp", "Print", "PrintV2", "CheckNumerics", "CheckNumericsV2"})  # give nothing
 # Those whose function gives a data set.
 _OF_PARTS = frozenset({
@@ -44,11 +43,11 @@ def made_otherwise(view: GraphView, iterator: str, makers: Iterable[str], fed: C
 
 
 def reads_files_once(view: GraphView) -> list[str]:
-    """MakeIterator ops of data sets made of what files say. TensorFlow reads such files when it builds the step, once for all times
-    that it makes the iterator: a copy of the step would read them again.
+    """MakeIterator ops of data sets made of what files or Python functions say. TensorFlow asks those when it builds the step, once
+    for all times that it makes the iterator: a copy of the step would ask them again.
     """
     makers = [node.name for node in view.nodes.values() if node.op == "MakeIterator"]
-    readers = [node.name for node in view.nodes.values() if node.op in READS_FILES] if makers else []
+    readers = [node.name for node in view.nodes.values() if node.op in rules.MADE_ONCE] if makers else []
     return sorted(view.descendants(readers).intersection(makers)) if readers else []
 
 

@@ -63,9 +63,9 @@ class Routing:
             assert self._switcher is not None
             return self._switcher
 
-    def draws_together(self) -> bool:
+    def builds_alike(self) -> bool:
         """As far as somebody has looked at the graph as it is now."""
-        return self._switcher is not None and self._switcher.sight.draws_together()
+        return self._switcher is not None and self._switcher.sight.builds_alike()
 
     def new_switcher(self, mirror: Mirror, raw: Any) -> Switcher:
         """One for a session like this one, which nobody uses yet: the raw session and its mirror."""
@@ -239,10 +239,12 @@ class Routing:
             names.set_text(error, text)
 
     def reader(self, kind: Kind, variable: str) -> str:
-        """The op of a step of `kind` that takes a reference variable's value as it is, the first in the graph; "" where the step
-        fetches that."""
+        """The op of a step of `kind` that takes a reference variable's value as it is, the first in the graph, or the run's own end
+        where the step fetches that: its number is the place among the fetches by name. "" if there is none."""
         step = kind.step
-        if self._switcher is None or f"{variable}:0" in step.fetches:
+        if f"{variable}:0" in step.fetches:
+            return f"_retval_{variable}_0_{sorted(step.fetches).index(f'{variable}:0')}"
+        if self._switcher is None:
             return ""
         with self._engine.lock:
             view = self._switcher.view()

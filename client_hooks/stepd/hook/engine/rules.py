@@ -27,6 +27,10 @@ SHARED_PREFIXES = ("Collective", "Nccl", "MapUnstage", "MapPeek", "MapSize", "Ma
 # Stateful, but what they hold lives for one run only.
 PER_RUN_PREFIXES = ("TensorArray", "Stack", "TemporaryVariable", "DestroyTemporaryVariable", "Anonymous")
 
+# Without state in TensorFlow's eyes. Where all that they are given is constant they run once, when TensorFlow builds a step, for
+# all its runs: of a step that is built anew they may give something else.
+MADE_ONCE = frozenset({"MatchingFiles", "ReadFile", "GenerateVocabRemapping", "PyFuncStateless"})
+
 # Stateful towards the world, not in themselves: a second node does just what the first would have done.
 WITHOUT_MEMORY = frozenset({
     "PyFunc", "EagerPyFunc", "PyFuncStateless", "Print", "PrintV2", "Assert", "Timestamp", "NoOp",

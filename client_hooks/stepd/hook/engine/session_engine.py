@@ -236,9 +236,10 @@ class SessionEngine:
         with self.lock:
             return "" if self.closed else self.switcher().classes().apart
 
-    def draws_together(self) -> bool:
-        """Does a step draw from the same random streams whatever executors it runs on? False while nobody knows. Takes no lock."""
-        return not self.mirror.has_functions() or self.routing.draws_together()
+    def builds_alike(self) -> bool:
+        """Does a step give the same on whatever executors it runs: draw from the same random streams, read the same files? False
+        while nobody knows. Takes no lock."""
+        return not self.mirror.may_build_otherwise() or self.routing.builds_alike()
 
     def has_graph(self) -> bool:
         """Has the session all that the program's graph has, and anything?"""

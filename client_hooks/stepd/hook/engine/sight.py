@@ -54,8 +54,8 @@ class Sight:
         assert self._classes is not None
         return self._classes
 
-    def draws_together(self) -> bool:
-        """Is it known that steps run elsewhere draw as they do on the program's own ops? The lock need not be held."""
+    def builds_alike(self) -> bool:
+        """Is it known that steps that are built anew give what they give on the program's own ops? The lock need not be held."""
         classes = self._classes
         return classes is not None and not classes.apart and not self.is_stale()
 

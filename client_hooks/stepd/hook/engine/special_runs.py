@@ -91,7 +91,7 @@ class Callables:
         """What to ask of this run, which is made as a plain one then: of a callable a master tells nothing, and a direct session
         only what it was made for."""
         engine, types, kind = self._engine, known.types, known.kind
-        if types is None or engine.runs.notes_of(kind) is not None or not engine.draws_together():
+        if types is None or engine.runs.notes_of(kind) is not None or not engine.builds_alike():
             return None
         kind.may_be_asked = True
         if len(values) != len(types) or not all(_is(value, type_) for value, type_ in zip(values, types, strict=True)):
