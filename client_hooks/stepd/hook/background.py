@@ -12,6 +12,7 @@ from collections import deque
 from collections.abc import Callable
 
 from stepd.hook import clocks, unseen
+from stepd.hook.collector import pause
 from stepd.hook.log import logger
 
 DRAIN_SECONDS = 0.005  # between looks at whether all that was posted is taken
@@ -71,12 +72,13 @@ class Background:
             wake.wait(max(0.0, next_look - clocks.monotonic()) or self._look_seconds)
             wake.clear()
             now = clocks.monotonic()
-            while self._posted:
-                self._guarded(self._posted.popleft())
-            self._guarded(functools.partial(self._turn, now))
-            if now >= next_look:
-                next_look = now + self._look_seconds
-                self._guarded(functools.partial(self._look, now))
+            with pause:
+                while self._posted:
+                    self._guarded(self._posted.popleft())
+                self._guarded(functools.partial(self._turn, now))
+                if now >= next_look:
+                    next_look = now + self._look_seconds
+                    self._guarded(functools.partial(self._look, now))
 
     def _guarded(self, work: Callable[[], None]) -> None:
         try:

@@ -17,6 +17,7 @@ from typing import Any, Protocol
 
 from stepd.hook import clocks, unseen
 from stepd.hook.address import Address, first_present
+from stepd.hook.collector import pause
 from stepd.hook.env import Settings
 from stepd.hook.log import logger
 from stepd.v1 import runtime_pb2
@@ -158,14 +159,16 @@ class Channel:
 
     def _converse(self, where: Address) -> bool:
         """One connection, from Hello to its end; True when the daemon said Welcome."""
-        from stepd.v1 import runtime_pb2_grpc
-
         connection = _Connection()
-        channel = _open(self._settings, where)
+        with pause:
+            from stepd.v1 import runtime_pb2_grpc
+
+            channel = _open(self._settings, where)
         before = set(unseen.everybody())
         try:
-            stub = runtime_pb2_grpc.RuntimeStub(channel)  # type: ignore[no-untyped-call]  # generated code
-            call = stub.Attach(self._requests(connection), metadata=_metadata(self._settings))
+            with pause:
+                stub = runtime_pb2_grpc.RuntimeStub(channel)  # type: ignore[no-untyped-call]  # generated code
+                call = stub.Attach(self._requests(connection), metadata=_metadata(self._settings))
             self._threads = [thread for thread in unseen.everybody() if thread not in before and _is_grpc(thread)]
             for thread in self._threads:
                 unseen.hide(thread)
@@ -175,13 +178,8 @@ class Channel:
             for message in call:
                 if self._stopping.is_set():
                     break
-                if message.WhichOneof("message") == "welcome":
-                    connection.welcome = message.welcome
-                    connection.welcomed.set()
-                    self.connected = True
-                    logger.info("attached to the daemon %s at %s", message.welcome.daemon_version, where.target)
-                else:
-                    self._conversation.heard(message)
+                with pause:
+                    self._heard(message, connection, where)
         finally:
             self.connected = False
             connection.open = False
@@ -191,13 +189,24 @@ class Channel:
             channel.close()
         return connection.welcome is not None
 
+    def _heard(self, message: runtime_pb2.DaemonMessage, connection: _Connection, where: Address) -> None:
+        if message.WhichOneof("message") != "welcome":
+            self._conversation.heard(message)
+            return
+        connection.welcome = message.welcome
+        connection.welcomed.set()
+        self.connected = True
+        logger.info("attached to the daemon %s at %s", message.welcome.daemon_version, where.target)
+
     def _requests(self, connection: _Connection) -> Iterator[runtime_pb2.HookMessage]:
         """What goes out on one connection; runs on gRPC's own thread, which ends when the connection does."""
-        yield self._conversation.hello()
+        with pause:
+            hello = self._conversation.hello()
+        yield hello
         connection.welcomed.wait(WELCOME_SECONDS)
         if connection.welcome is None:
             return
-        yield from self._conversation.describe(connection.welcome)
+        yield from _paused(self._conversation.describe(connection.welcome))
         last = clocks.monotonic()
         while connection.open:
             self._news.clear()
@@ -205,7 +214,9 @@ class Channel:
                 yield message
                 last = clocks.monotonic()
             if clocks.monotonic() - last >= HEARTBEAT_SECONDS:
-                yield self._conversation.heartbeat(self.dropped_profiles)
+                with pause:
+                    heartbeat = self._conversation.heartbeat(self.dropped_profiles)
+                yield heartbeat
                 last = clocks.monotonic()
             if connection.open:  # closed before `clear`, nothing would wake us
                 self._news.wait(HEARTBEAT_SECONDS)
@@ -226,6 +237,17 @@ class Channel:
             message = self._profiles.popleft()
             self._profile_bytes -= len(message.profile.run_metadata)
             return message
+
+
+def _paused(messages: Iterable[runtime_pb2.HookMessage]) -> Iterator[runtime_pb2.HookMessage]:
+    """`messages`, each made while the collector is off."""
+    remaining = iter(messages)
+    while True:
+        with pause:
+            message = next(remaining, None)
+        if message is None:
+            return
+        yield message
 
 
 class _Connection:

@@ -176,3 +176,28 @@ def program_mocked(record):
             spec().run(loss, nonsense=1)
         for k in range(4):
             record.value(f"last {k}", sess.run([loss, train], {x: feed(k)})[0])
+
+
+def program_finalized(record):
+    """What only the collector finds is finalized on the program's thread, and may take the lock under which its steps run."""
+    x, loss, train = model()
+    lock, local, gone = threading.RLock(), threading.local(), []
+    local.gone = gone
+
+    class Node:
+        def __init__(self):
+            self.me = self
+
+        def __del__(self):
+            with lock:
+                local.gone.append(threading.current_thread().name)
+
+    with tf.Session() as sess:
+        sess.run(tf.global_variables_initializer())
+        for k in range(20):
+            Node()
+            with lock:
+                record.value(f"{k}", sess.run([loss, train], {x: feed(k)})[0])
+            record.value(f"collector {k}", gc.isenabled())
+    gc.collect()
+    record.value("gone", gone)

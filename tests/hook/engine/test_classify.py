@@ -309,7 +309,17 @@ def test_who_reads_a_call_whose_error_a_transfer_would_hide_moves_with_it(noinli
 
 
 @pytest.mark.parametrize(
-    ("use", "apart"), [("fetched", True), ("begins", False), ("fed", False), ("listed", False), ("called", True), ("mapped", True)]
+    ("use", "apart"),
+    [
+        ("fetched", True),
+        ("begins", False),
+        ("fed", False),
+        ("listed", False),
+        ("called", True),
+        ("mapped", True),
+        ("added", True),
+        ("inside", True),
+    ],
 )
 def test_what_tensorflow_reads_when_it_builds_a_step_is_not_read_by_copies(use: str, apart: bool) -> None:
     with tf.Graph().as_default() as graph:
@@ -318,6 +328,11 @@ def test_what_tensorflow_reads_when_it_builds_a_step_is_not_read_by_copies(use: 
             tf.data.make_initializable_iterator(tf.data.Dataset.list_files("*.txt", shuffle=False)).get_next()
         elif use == "called":
             tf.negative(tf.py_func(float, [], tf.float64, stateful=False))
+        elif use == "added":
+            v = tf.get_variable("v", initializer=0.0, use_resource=True)
+            v.assign_add(tf.strings.to_number(tf.io.read_file("words.txt")), read_value=False)
+        elif use == "inside":
+            function.Defun(func_name="Words")(lambda: tf.io.read_file("words.txt"))()
         elif use == "mapped":
             tf.raw_ops.GenerateVocabRemapping(new_vocab_file="new", old_vocab_file="old", new_vocab_offset=0, num_new_vocab=4)
         else:

@@ -17,6 +17,7 @@ from stepd.hook.engine.dead_loops import dead_loop
 from stepd.hook.engine.graphview import GraphView, Node
 from stepd.hook.engine.races import is_write
 
+_INITIALIZERS = frozenset({"Assign", "AssignVariableOp", "MakeIterator"})
 # What `tf.xla.experimental.compile` and rewriting for TPUs write on every op of a computation. TensorFlow makes one op of all ops
 # of the graph that bear one value, those of copies too, and functions of all its loops.
 _COMPUTATIONS = ("_xla_compile_id", "_tpu_replicate", "_replication_info")
@@ -144,22 +145,32 @@ def _reads_once(view: GraphView) -> str:
     """Why steps must keep to the program's own ops where TensorFlow reads a file, or calls Python, when it builds a step, and would
     for a copy again; but what only an initializer is given is read for that."""
     for node in view.nodes.values():
-        if node.op in rules.MADE_ONCE and (not node.inputs or node.name in folded.constants(view)):
-            stack, seen = [node.name], {node.name}
-            while stack:
-                name = stack.pop()
-                users = list(graphview.takers(view, name))
-                if not users and graphview.output_types(view.nodes[name].proto):  # a check has none
-                    return f"{node.name} ({node.op}) runs when TensorFlow builds a step, once for all its runs"
-                further = [user for user in users if user not in seen and not _begins(view.nodes[user])]
-                seen.update(further)
-                stack += further
+        if node.op in rules.MADE_ONCE and (not node.inputs or node.name in folded.constants(view)) and _is_used(view, node.name):
+            return f"{node.name} ({node.op}) runs when TensorFlow builds a step, once for all its runs"
+        if "Dataset" in node.op or "Iterator" in node.op:
+            continue
+        if any(inner.op in rules.MADE_ONCE for body in view.bodies(node.proto) for inner in body.node_def):
+            return f"{node.name} calls what may run when TensorFlow builds a step, once for all its runs"
     return ""
+
+
+def _is_used(view: GraphView, name: str) -> bool:
+    """Does its value leave a step, or change what stays from step to step, other than as what that begins with?"""
+    stack, seen = [name], {name}
+    while stack:
+        last = view.nodes[stack.pop()]
+        users = list(graphview.takers(view, last.name))
+        if not users and (graphview.output_types(last.proto) or is_write(last.op)):  # a check has neither
+            return True
+        further = [user for user in users if user not in seen and not _begins(view.nodes[user])]
+        seen.update(further)
+        stack += further
+    return False
 
 
 def _begins(node: Node) -> bool:
     """Does it put a value where it stays?"""
-    return is_write(node.op) or node.op.startswith("InitializeTable") or "Dataset" in node.op or node.op == "MakeIterator"
+    return node.op in _INITIALIZERS or node.op.startswith("InitializeTable") or "Dataset" in node.op
 
 
 def _computation(node: Node) -> str:

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from stepd.hook import clocks
+from stepd.hook.collector import pause
 from stepd.hook.engine import capi, chaos_switches, names
 from stepd.hook.engine.draining import Delivery
 from stepd.hook.engine.kinds import Kind, Route
@@ -35,6 +36,8 @@ class Runs:
     def run(self, options: Any, feeds: Any, fetches: list[Any], targets: list[Any], metadata: Any) -> Any:
         """In place of `TF_SessionRun_wrapper`."""
         engine = self._engine
+        if pause.off:
+            pause.catch_up()
         key = (tuple(fetches), tuple(targets), tuple(feeds))
         kind = engine.kinds.by_handles.get(key) or engine.kinds.make(key)
         asks = None

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 from stepd.hook import unseen
+from stepd.hook.collector import pause
 
 T = TypeVar("T")
 
@@ -39,15 +40,18 @@ def unbroken(work: Callable[[], T]) -> T:
             finished.release()
 
     broken: list[BaseException] = []
-    try:
-        unseen.Thread(attempt, "stepd-switch").start()
-    except BaseException as e:
-        if begun.acquire(blocking=False):  # from here on the thread, if there is one, does nothing
-            if isinstance(e, RuntimeError):  # the interpreter is ending and starts no threads
-                return work()
-            raise
-        broken.append(e)
-    _wait(finished, lambda: bool(done or failed), broken)
+    with pause:
+        try:
+            unseen.Thread(attempt, "stepd-switch").start()
+        except BaseException as e:
+            if begun.acquire(blocking=False):  # from here on the thread, if there is one, does nothing
+                if isinstance(e, RuntimeError):  # the interpreter is ending and starts no threads
+                    return work()
+                raise
+            broken.append(e)
+        _wait(finished, lambda: bool(done or failed), broken)
+    if pause.off:
+        pause.catch_up()
     if failed:
         raise failed[0]
     if broken:

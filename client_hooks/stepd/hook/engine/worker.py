@@ -6,12 +6,14 @@ A daemon thread, started by the first task; a forked child gets one of its own; 
 from __future__ import annotations
 
 import atexit
+import contextlib
 import os
 import queue
 import threading
 from collections.abc import Callable
 
 from stepd.hook import unseen
+from stepd.hook.collector import PATIENCE_SECONDS, pause
 from stepd.hook.log import logger as log
 
 _STOP_SECONDS = 5.0
@@ -36,12 +38,20 @@ class Worker:
         self._tasks.put(task)
 
     def _work(self) -> None:
-        while (task := self._tasks.get()) is not None:
-            try:
-                task()
-            except Exception:  # this thread has no caller; the next task is another session's, it may be
-                log.exception("a background task of the engine failed")
-            del task
+        while (task := self._next()) is not None:
+            with pause:
+                try:
+                    task()
+                except Exception:  # this thread has no caller; the next task is another session's, it may be
+                    log.exception("a background task of the engine failed")
+                del task
+
+    def _next(self) -> Callable[[], None] | None:
+        if pause.off:
+            with contextlib.suppress(queue.Empty):
+                return self._tasks.get(timeout=PATIENCE_SECONDS)
+            pause.give_up()
+        return self._tasks.get()
 
     def stop(self) -> None:
         """End the thread after the task that it is at. Nothing runs afterwards."""
