@@ -225,3 +225,21 @@ def test_a_variable_is_at_home_where_its_optimizer_was_made(hooked: Any, two_dev
         lies = {node.name: node.device for graph in metadata.partition_graphs for node in graph.node}
         for name in ("w", "w/Adam"):
             assert home(view, switcher.devices, view.nodes[name]) == lies[name] and lies[name].endswith("CPU:1")
+
+
+def test_two_backward_passes_of_one_loss_move_as_one_where_they_are_summed() -> None:
+    with tf.Graph().as_default() as graph:
+        x = tf.placeholder(tf.float32, [3, 2])
+        a, b = (tf.get_variable(name, [2, 4], use_resource=True) for name in "ab")
+        s = tf.matmul(x, a) * 0.6 + tf.matmul(x, b) * 1.2
+        h = s
+        for _ in range(2):
+            h = tf.tanh(tf.matmul(tf.concat([s, h], 1), tf.ones([8, 4])))
+        loss = tf.reduce_mean(tf.square(tf.concat([s, h], 1)))
+        for one in (a, b):
+            tf.gradients(loss, [one])
+        view = view_of(graph)
+    sums = [node.name for node in view.nodes.values() if node.op == "AddN" and len(node.inputs) > 2]
+    assert len(sums) == 2
+    ends = {"gradients/concat_2_grad/Slice", "gradients_1/concat_grad/Slice", "gradients/MatMul_3_grad/MatMul"}
+    assert any({*sums, *ends} <= set(group) for group in classify(view).groups)

@@ -58,6 +58,7 @@ def of(view: GraphView) -> Twins:
         for names in sets.values():
             names += [*_apart(view, names, one), *_between(view, names)]
         sets |= _sets(_waiting(view, constants | alike))
+        sets |= _summed(view, sets, sure)
         members = frozenset(name for names in sets.values() for name in names)
         found = _found[view] = Twins(sure, _sets(sure), tuple(map(tuple, sets.values())), members)
     return found
@@ -68,6 +69,27 @@ def _sets(first: Mapping[str, str]) -> dict[str, list[str]]:
     for name, one in first.items():
         sets.setdefault(one, [one]).append(name)
     return sets
+
+
+def _summed(view: GraphView, sets: Mapping[str, list[str]], sure: Mapping[str, str]) -> dict[str, list[str]]:
+    """Twins of twins, as far back as there are any, that go into sums of three and more terms: two backward passes of one loss. How
+    many of them Grappler has made one of when it gives up, and so by which names a sum is sorted, hangs on all of them."""
+    unsure = {one: names for one, names in sets.items() if any(sure.get(name, name) == name != one for name in names)}
+    set_of = {name: one for one, names in unsure.items() for name in names}
+    found: dict[str, list[str]] = {}
+    for node in view.nodes.values():
+        if node.op != "AddN" or len(_sources(view, node.name)) < 3:
+            continue
+        stack = [set_of[name] for name, _ in ((node.name, 0), *_sources(view, node.name)) if name in set_of]
+        seen = dict.fromkeys(stack)
+        while stack:
+            sources = (_origin(view, *source)[0] for name in sets[stack.pop()] for source in _sources(view, name))
+            further = {set_of[name]: None for name in sources if name in set_of and set_of[name] not in seen}
+            seen.update(further)
+            stack += further
+        if len(seen) > 1:
+            found[f"{node.name} and its terms"] = [node.name, *(name for one in seen for name in sets[one])]
+    return found
 
 
 def _equal_constants(view: GraphView, waiting: bool) -> dict[str, str]:
