@@ -147,7 +147,7 @@ def _reads_once(view: GraphView) -> str:
     for node in view.nodes.values():
         if node.op in rules.MADE_ONCE and (not node.inputs or node.name in folded.constants(view)) and _is_used(view, node.name):
             return f"{node.name} ({node.op}) runs when TensorFlow builds a step, once for all its runs"
-        if "Dataset" in node.op or "Iterator" in node.op:
+        if not view.functions or "Dataset" in node.op or "Iterator" in node.op:
             continue
         if any(inner.op in rules.MADE_ONCE for body in view.bodies(node.proto) for inner in body.node_def):
             return f"{node.name} calls what may run when TensorFlow builds a step, once for all its runs"

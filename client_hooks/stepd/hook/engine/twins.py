@@ -77,16 +77,20 @@ def _summed(view: GraphView, sets: Mapping[str, list[str]], sure: Mapping[str, s
     unsure = {one: names for one, names in sets.items() if any(sure.get(name, name) == name != one for name in names)}
     set_of = {name: one for one, names in unsure.items() for name in names}
     found: dict[str, list[str]] = {}
+    walked: set[str] = set()  # from another sum, with which this one then shares a set, and moves
     for node in view.nodes.values():
         if node.op != "AddN" or len(_sources(view, node.name)) < 3:
             continue
-        stack = [set_of[name] for name, _ in ((node.name, 0), *_sources(view, node.name)) if name in set_of]
-        seen = dict.fromkeys(stack)
+        seen = {set_of[name]: None for name in (node.name, *(name for name, _ in _sources(view, node.name))) if name in set_of}
+        stack = list(seen)
         while stack:
-            sources = (_origin(view, *source)[0] for name in sets[stack.pop()] for source in _sources(view, name))
-            further = {set_of[name]: None for name in sources if name in set_of and set_of[name] not in seen}
-            seen.update(further)
-            stack += further
+            one = stack.pop()
+            if one not in walked:
+                walked.add(one)
+                sources = (_origin(view, *source)[0] for name in sets[one] for source in _sources(view, name))
+                further = {set_of[name]: None for name in sources if name in set_of and set_of[name] not in seen}
+                seen.update(further)
+                stack += further
         if len(seen) > 1:
             found[f"{node.name} and its terms"] = [node.name, *(name for one in seen for name in sets[one])]
     return found
