@@ -151,6 +151,8 @@ class Copy:
         for name in self._operations:
             if plan.splits.get(name) != self.plan.splits.get(name) or plan.sums.get(name) != self.plan.sums.get(name):
                 return False
+            if (name in plan.apart) != (name in self.plan.apart):
+                return False
             if name not in plan.changed or plan.device_of.get(name) != self.plan.device_of.get(name):
                 return False
             if any(source in plan.changed and source not in self._operations for source, _ in view.nodes[name].inputs):
@@ -188,7 +190,7 @@ class Copy:
             return []
         edges, device = self.plan.order.edges, functools.partial(self._device, view)
         plan = self.plan
-        where = plan.device_of, edges, device, *self._splits(view, missing), plan.reads, plan.sums, plan.lifts, plan.shares
+        where = plan.device_of, edges, device, *self._splits(view, missing), plan.reads, plan.sums, plan.apart, plan.lifts, plan.shares
         mark = self._new_prefix()
         nodes = copied_nodes(view, missing, self._here_names(), mark, *where, functools.partial(self._home, view))
         if rounds.never_ends(nodes):

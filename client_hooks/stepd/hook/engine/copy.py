@@ -37,6 +37,7 @@ def copied_nodes(
     facts: Facts | None = None,
     reads: Iterable[First] = (),
     sums: terms.Orders | None = None,
+    apart: Collection[str] = (),
     lifts: barriers.Lifts = barriers.NOTHING,
     shares: shared_reads.Shares = shared_reads.NOTHING,
     home: Callable[[str], str] = str,
@@ -46,7 +47,7 @@ def copied_nodes(
     `here` names the mirror's node for user ops that are not copied now (missing: the op's own name). `device_of` gives the device
     of ops that the strategy moves; the others keep the device that the user asked for. `device` gives the device of any op.
     `splits`, with the `facts` of the view: ops that run in parts; the parts come last. `reads`: those that come before a write.
-    `sums`: those that add up in a given order; where ops run in parts they add up as they come. `lifts`: waits that the copies do
+    `sums`: those that add up in a given order; where ops run in parts they add up as they come. `apart`: twins not to be made one. `lifts`: waits that the copies do
     without. `shares`: reads that others make as well.
     """
     inside = set(names)
@@ -65,7 +66,10 @@ def copied_nodes(
         made = dict(zip(order, nodes, strict=True))
         nodes = control.with_edges(nodes, order, view, edges, device, mark)
         nodes += terms.handed_over(view, made, mark, device)
-        nodes += terms.carried(view, made, sums or {}, mark, device)
+        nodes += terms.carried(view, made, sums or {}, apart, mark, device)
+        for name in apart:
+            if name in made:
+                terms.kept_apart(made[name], name)
         nodes += stand_ins.put(view, made, represented, mark, device, home)
     nodes += opened
     writes = {copy_name(name, mark): name for name in order}

@@ -36,6 +36,7 @@ class Plan:
     splits: Mapping[str, Chosen] = field(default_factory=dict)
     reads: frozenset[First] = NOTHING  # before which writes
     sums: Orders = field(default_factory=dict)  # the order in which they add up plainly
+    apart: frozenset[str] = frozenset()  # twins that are not made one plainly
     lifts: barriers.Lifts = barriers.NOTHING  # waits of the graph that the copy does without
     shares: shared_reads.Shares = shared_reads.NOTHING  # reads that others make as well
 
@@ -102,9 +103,9 @@ def split(
     return with_changed(replace(plan, device_of=device_of, splits=splits, refused=(*plan.refused, *refused)), view)
 
 
-def summing(plan: Plan, sums: Orders, view: GraphView) -> Plan:
-    """`plan` with the sums that are to add up in a given order. Where nothing moves they do."""
-    return with_changed(replace(plan, sums=sums), view) if plan.device_of else plan
+def summing(plan: Plan, sums: Orders, apart: frozenset[str], view: GraphView) -> Plan:
+    """`plan` with the sums that are to add up in a given order, and the twins of which none are one. Where nothing moves they do."""
+    return with_changed(replace(plan, sums=sums, apart=apart), view) if plan.device_of else plan
 
 
 def lifting(plan: Plan, lifts: barriers.Lifts, view: GraphView) -> Plan:

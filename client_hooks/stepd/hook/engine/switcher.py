@@ -96,8 +96,9 @@ class Switcher:
     def resolve(self, strategy: LiveStrategy) -> Plan:
         plan = resolve(strategy, self.view(), self.classes(), self.devices)
         held = self.classes().held
-        orders = self.known.orders({name: chains for name, chains in self.sight.uncertain().items() if name not in held})
-        plan = summing(plan, orders, self.view())
+        unsure = {name: chains for name, chains in self.sight.uncertain().items() if name not in held}
+        orders = self.known.orders(self.view(), unsure)
+        plan = summing(plan, orders, self.known.apart(self.view()), self.view())
         splits, refused = self.splitting.resolve(strategy, self.view(), self.classes(), self.devices)
         fed = self.splitting.fed_apart(splits, self.view(), self.classes())
         plan = split(plan, splits, refused, fed, self.view()) if splits or refused else plan
@@ -187,10 +188,14 @@ class Switcher:
             raise SwitchRefusedError(self.classes().apart)
 
     def _check_known(self, kind: Kind) -> None:
-        """Raise SwitchRefusedError where a step must first show how it adds up; one that has run and cannot be asked need not."""
+        """Raise SwitchRefusedError where a step must first show how it adds up; one that has run and cannot be asked need not. Or
+        where one copy could not add up as all steps do."""
+        known = self.view(), self.sight.uncertain()
+        if name := self.known.differing(known[0], kind.ops(), known[1]):
+            raise SwitchRefusedError(f"the steps add up the sum {name} in different orders")
         if kind.in_parts or kind.sums_shown or (kind.runs and not kind.may_be_asked):
             return
-        name = self.known.lacking(self.view(), kind.step, kind.ops(), self.sight.uncertain())
+        name = self.known.lacking(known[0], kind.step, kind.ops(), known[1])
         if name:
             raise SwitchRefusedError(f"a step that has not run plainly yet needs the sum {name}, whose order is not known before")
 

@@ -10,12 +10,13 @@ from __future__ import annotations
 
 import itertools
 import re
+import sys
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
 from tensorflow.core.framework import node_def_pb2, types_pb2
 from tensorflow.core.protobuf import config_pb2
 
-from stepd.hook.engine import sums
+from stepd.hook.engine import sums, twins
 from stepd.hook.engine.devices import near
 from stepd.hook.engine.graphview import GraphView, Node, split_input, takers
 from stepd.hook.engine.handing import handing_on
@@ -30,6 +31,9 @@ _PRODUCTS = frozenset({"Mul", "Div", "RealDiv"})
 _SENT = re.compile(r"/_\d+$")
 # The name of what Grappler makes of an op, here of one that it moves behind a cast: scope/ArithmeticOptimizer/Rule_float_Op.
 _REMADE = re.compile(r"ArithmeticOptimizer/ReorderCastLikeAndValuePreserving_[a-z0-9]+_")
+
+_NO_TWINS = frozenset({"Const", "_Send", "_Recv", "_HostSend", "_HostRecv", "_Arg", "_Retval"})
+_MOST_NAMES = 1_000_000
 
 # The ops that one term of a sum may be read from, the sum's input first.
 Chain = tuple[str, ...]
@@ -48,7 +52,17 @@ def _counts(node: Node) -> bool:
 
 
 def _chains(view: GraphView, node: Node) -> tuple[Chain, ...]:
-    return tuple(_chain(view, source) for source, index in node.inputs if index >= 0)
+    return tuple(_names(view, source) for source, index in node.inputs if index >= 0)
+
+
+def _names(view: GraphView, source: str) -> Chain:
+    """The op that a term is read from, those behind it, and the twins of each: of twins Grappler makes one, or it does not, and the
+    term sorts by the name of that one."""
+    found = dict.fromkeys(_chain(view, source))
+    for name in list(found):
+        for twin in twins.of(view).maybe.get(name, ()):
+            found |= dict.fromkeys(_chain(view, twin))
+    return tuple(found)
 
 
 def _chain(view: GraphView, name: str) -> Chain:
@@ -60,7 +74,7 @@ def _chain(view: GraphView, name: str) -> Chain:
 
 
 def _may_change(view: GraphView, name: str, chains: Sequence[Chain]) -> bool:
-    makers = [view.nodes[chain[-1]] for chain in chains]
+    makers = [view.nodes[_chain(view, chain[0])[-1]] for chain in chains]
     if sums.absorbed(view, view.nodes[name]) or any(
         sums.sums(maker.op) and len(view.consumers[maker.name]) == 1 for maker in makers
     ):
@@ -82,6 +96,9 @@ class Known:
         self.seen: set[StepKind] = set()
         # Sum -> the names of what it added, by step; None: steps differ.
         self._added: dict[str, tuple[str, ...] | None] = {}
+        # The ops of steps that were not looked through for twins yet, newest last, and the twins that a step had side by side.
+        self._ran: list[frozenset[str]] = []
+        self._apart: set[str] = set()
 
     def learn(self, step: StepKind, metadata: bytes) -> None:
         """Take in the serialized RunMetadata, with partition graphs, of a plain run; a switch may have come before it after all."""
@@ -89,23 +106,46 @@ class Known:
         if holds_own(metadata) and any(is_own(node.name) for node in nodes):
             return
         self.seen.add(step)
+        self._ran.append(frozenset(sys.intern(node.name) for node in nodes if node.op not in _NO_TWINS))
+        while sum(map(len, self._ran)) > _MOST_NAMES:  # of steps before any switch
+            del self._ran[0]
         for node in nodes:
             if node.op == "AddN" and len(node.input) > 2:
                 inputs = (split_input(name) for name in node.input)
                 added = tuple(_REMADE.sub("", _SENT.sub("", source)) for source, index in inputs if index >= 0)
                 self._added[node.name] = added if self._added.get(node.name, added) == added else None
 
-    def orders(self, unsure: Mapping[str, Sequence[Chain]]) -> dict[str, tuple[int, ...]]:
-        """The orders of those sums of which it is known."""
-        found = {name: _positions(chains, added) for name, chains in unsure.items() if (added := self._added.get(name))}
-        return {name: order for name, order in found.items() if order}
+    def orders(self, view: GraphView, unsure: Mapping[str, Sequence[Chain]]) -> dict[str, tuple[int, ...]]:
+        """The orders of those sums of which it is known. One that no run had on its own is its twin, of which all made one."""
+        maybe = twins.of(view).maybe
+        found: dict[str, tuple[int, ...]] = {}
+        for name, chains in unsure.items():
+            shown = [self._added[one] for one in (name, *maybe.get(name, ())) if one in self._added]
+            if all(shown) and shown and (order := _positions(chains, shown[0])):
+                found[name] = order
+        return found
+
+    def apart(self, view: GraphView) -> frozenset[str]:
+        """Twins of which a step made more than one plainly, so that a copy is to make more than one."""
+        maybe = twins.of(view).maybe
+        for ran in self._ran:
+            self._apart |= {name for name in ran if name in maybe and len(ran.intersection(maybe[name])) > 1}
+        self._ran.clear()
+        return frozenset(self._apart)
 
     def lacking(self, view: GraphView, step: StepKind, ends: Iterable[str], unsure: Collection[str]) -> str:
-        """A sum of a step that has not been seen, and no other one with that sum either; else ""."""
+        """A sum of a step that has not been seen, and no other one with that sum either; else "". Where twins go into a sum other
+        steps, in which one of them is left out, say nothing of this one."""
         if not unsure or step in self.seen:
             return ""
-        needed = view.ancestors(ends)
-        return next((name for name in unsure if name in needed and name not in self._added), "")
+        needed, maybe = view.ancestors(ends), twins.of(view).maybe
+        return next((name for name in unsure if name in needed and (name in maybe or name not in self._added)), "")
+
+    def differing(self, view: GraphView, ends: Iterable[str], unsure: Collection[str]) -> str:
+        """A sum of twins, among those of a step, that is added up in one order in some steps and in another one in others; else ""."""
+        found = [name for name in unsure if self._added.get(name, ()) is None and name in twins.of(view).maybe]
+        needed = view.ancestors(ends) if found else ()
+        return next((name for name in found if name in needed), "")
 
 
 def _positions(chains: Sequence[Chain], added: Sequence[str]) -> tuple[int, ...]:
@@ -123,10 +163,21 @@ def _positions(chains: Sequence[Chain], added: Sequence[str]) -> tuple[int, ...]
     return tuple(found[rank] for rank in range(len(added))) if len(added) == len(chains) else ()
 
 
+def kept_apart(node: node_def_pb2.NodeDef, name: str) -> None:
+    """Have Grappler not make one of this copy of `name` and a copy of a twin: ops of other attributes are not the same."""
+    node.attr["_apart"].s = name.encode()
+
+
 def carried(
-    view: GraphView, made: Mapping[str, node_def_pb2.NodeDef], orders: Orders, mark: str, device: Callable[[str], str]
+    view: GraphView,
+    made: Mapping[str, node_def_pb2.NodeDef],
+    orders: Orders,
+    apart: Collection[str],
+    mark: str,
+    device: Callable[[str], str],
 ) -> list[node_def_pb2.NodeDef]:
-    """Have the copies `made` (user's name -> copy, changed in place) of the sums in `orders` read their terms in that order.
+    """Have the copies `made` (user's name -> copy, changed in place) of the sums in `orders` read their terms in that order. `apart`:
+    those of which each has carriers of its own.
 
     Returns what stands between: ops on the sum's `device` that hand on the very buffer.
     """
@@ -139,6 +190,8 @@ def carried(
             casts = any(view.nodes[one].op == "Cast" for one in _chain(view, view.nodes[name].inputs[position][0]))
             carrier_name, dtype = f"{copy_name(name, mark)}-t{rank:05}", node.attr["T"].type
             carrier = handing_on(carrier_name, node.input[position], dtype, device(name), behind_cast=casts)
+            if name in apart:
+                kept_apart(carrier, name)
             node.input[position] = carrier_name
             new.append(carrier)
     return new

@@ -25,11 +25,13 @@ class Twins:
     """`one`: op -> the twin that stands for it, where Grappler is sure to make one of them; missing: itself. `all_of`: that twin ->
     all that it stands for.
 
-    `sets`: ops of which Grappler may make one, once it has taken out what only hands a value on; `members`: all of these.
+    `maybe`: op -> those of which Grappler may make one with it, once it has taken out what only hands a value on; missing: itself.
+    `sets`: these, with what decides whether it does; `members`: all of these.
     """
 
     one: dict[str, str]
     all_of: dict[str, list[str]]
+    maybe: dict[str, tuple[str, ...]]
     sets: tuple[tuple[str, ...], ...]
     members: frozenset[str]
 
@@ -54,13 +56,14 @@ def of(view: GraphView) -> Twins:
         # What is made of constants is a constant before anything is joined, and of these every device has its own.
         folds = folded.certain(view)
         sets = _sets({name: first for name, first in alike.items() if name not in folds})
+        maybe = {name: tuple(names) for names in sets.values() for name in names}
         one = constants | {name: alike.get(name, name) for name in folds if view.nodes[name].op != "Const"}
         for names in sets.values():
             names += [*_apart(view, names, one), *_between(view, names)]
         sets |= _sets(_waiting(view, constants | alike))
         sets |= _summed(view, sets, sure)
         members = frozenset(name for names in sets.values() for name in names)
-        found = _found[view] = Twins(sure, _sets(sure), tuple(map(tuple, sets.values())), members)
+        found = _found[view] = Twins(sure, _sets(sure), maybe, tuple(map(tuple, sets.values())), members)
     return found
 
 
