@@ -88,6 +88,34 @@ def program_together(record):
     record.graph("graph")
 
 
+def program_two_passes(record):
+    """Two optimizers with a backward pass each of one loss, through rounds of attention; a third pass whose gradient is fetched."""
+    rng = np.random.RandomState(9)
+    x = tf.placeholder(tf.float32, [None, 5], name="x")
+    a, b = (tf.get_variable(name, [5, 6], initializer=tf.glorot_uniform_initializer(seed=6)) for name in "ab")
+    c = tf.get_variable("c", [6], initializer=tf.zeros_initializer())
+    seen = tf.matmul(x, a) * 0.65 + tf.matmul(x, b) * 1.21 + c
+    asks = tf.constant(rng.randn(6, 6).astype("f") * 0.5)
+    state, states = seen * 0.0, []
+    for _ in range(4):
+        states.append(state)
+        keys = tf.stack([*states, seen], 1)
+        weights = tf.nn.softmax(tf.reduce_sum(keys * tf.expand_dims(tf.matmul(seen + state, asks), 1), 2))
+        state = tf.tanh(tf.reduce_sum(keys * tf.expand_dims(weights, 2), 1)) + seen
+    loss = tf.reduce_mean(tf.square(tf.concat([seen, state, states[1]], 1))) + 0.01 * tf.nn.l2_loss(states[1] * seen)
+    trains = [
+        tf.train.GradientDescentOptimizer(0.1).minimize(loss, var_list=[a, b]),
+        tf.train.AdamOptimizer(0.01).minimize(loss, var_list=[c]),
+    ]
+    (gradient,) = tf.gradients(loss, a)
+    with tf.Session() as sess:
+        sess.run(tf.global_variables_initializer())
+        for k in range(STEPS):
+            record.value(f"{k}", sess.run([loss, gradient, trains], {x: rng.randn(6, 5)})[:2])
+        record.value("all", sess.run(tf.global_variables()))
+    record.graph("graph")
+
+
 def program_averages(record):
     """Moving averages with and without a debias, of variables and of tensors, kept in slots and swapped in to evaluate."""
     x = tf.placeholder(tf.float32, [4, 3], name="x")

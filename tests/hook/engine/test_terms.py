@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -54,9 +55,92 @@ def test_a_term_that_is_handed_on_may_sort_elsewhere() -> None:
         x = tf.placeholder(tf.float32, [4], name="x")
         handed = tf.reshape(tf.sin(x, name="a"), [4], name="z")
         tf.add_n([handed, tf.cos(x, name="m"), tf.tanh(x, name="n")], name="unsure")
-        tf.add_n([tf.sin(x, name="p"), tf.cos(x, name="q"), tf.tanh(x, name="r")], name="sure")
+        tf.add_n([tf.sinh(x, name="p"), tf.cosh(x, name="q"), tf.atan(x, name="r")], name="sure")
         view = GraphView.parse(graph.as_graph_def().SerializeToString(), lambda name: name)
     assert terms.uncertain(view) == {"unsure": (("z", "a"), ("m",), ("n",))}
+
+
+def two_passes() -> tuple[Any, list[Any], list[Any]]:
+    """Two optimizers, each with its own backward pass of one loss, of which Grappler makes one in part: terms of sums of three.
+    What is fed, the train ops, the variables."""
+    draw = np.random.RandomState(3)
+    x = tf.placeholder(tf.float32, [7, 5], name="x")
+    a, b = (tf.Variable(draw.randn(5, 6).astype(np.float32), name=name) for name in "ab")
+    weights = tf.constant(0.4 * draw.randn(12, 24).astype(np.float32))
+    seen = tf.matmul(x, a) * 0.65 + tf.matmul(x, b) * 1.21
+    output = state = tf.zeros([7, 6])
+    for _ in range(2):
+        gate, value, forget, out = tf.split(tf.matmul(tf.concat([seen, output], 1), weights), 4, 1)
+        state = tf.sigmoid(forget + 1.0) * state + tf.sigmoid(gate) * tf.tanh(value)
+        output = tf.sigmoid(out) * tf.tanh(state)
+    loss = tf.reduce_mean(tf.square(tf.concat([seen, output, state], 1)))
+    one = tf.train.GradientDescentOptimizer(0.1).minimize(loss, var_list=[a])
+    return x, [one, tf.train.AdamOptimizer(0.01).minimize(loss, var_list=[b])], [a, b]
+
+
+def trained(config: Any, before: Callable[[Callable[[], Any]], Any] = lambda step: None, alone: bool = False) -> list[bytes]:
+    """The variables after six steps of both optimizers, begun after `before`, which may run steps of its own. `alone`: each runs by
+    itself, too."""
+    with tf.Graph().as_default():
+        x, trains, variables = two_passes()
+        data = np.random.RandomState(5)
+        with tf.Session(config=config) as session:
+
+            def step() -> None:
+                fed = {x: data.randn(7, 5)}
+                for train in [*trains, trains] if alone else [trains]:
+                    session.run(train, fed)
+
+            session.run(tf.global_variables_initializer())
+            for _ in range(2):
+                step()
+            before(step)
+            data.seed(6)
+            session.run(tf.global_variables_initializer())
+            for _ in range(6):
+                step()
+            return [value.tobytes() for value in session.run(variables)]
+
+
+def test_twins_that_are_one_in_part_are_one_in_part_in_a_copy(hooked: Any, reply: Any, two_devices: Any) -> None:
+    """Where the first pass begins lies elsewhere: in the copy more, or fewer, would be made one, and sums would sort otherwise."""
+    from stepd.hook.model import LiveStrategy, Way
+
+    expected = trained(two_devices)
+    listener = hooked()
+
+    def switch(step: Any) -> None:
+        engine = listener.engines[0]
+        strategy = LiveStrategy("s", {"gradients/grad_ys_0": engine.devices()[1].name})
+        engine.request_switch(strategy, Way.IN_SESSION, reply)
+        while not reply.came():
+            step()
+            reply.pause()
+        assert reply.wait().ok
+        plan = engine.switcher().live.plan
+        assert plan.sums == {"gradients/AddN_2": (1, 2, 0), "gradients_1/AddN_2": (1, 0, 2)}, "plainly they sort by other names"
+        assert {"gradients/AddN_2", "gradients_1/AddN_2"} <= plan.apart
+
+    assert trained(two_devices, switch) == expected
+
+
+def test_one_copy_for_steps_that_add_up_in_different_orders_is_refused(hooked: Any, reply: Any, two_devices: Any) -> None:
+    """By itself the first optimizer's pass has no twin whose name its terms could sort by."""
+    from stepd.hook.model import LiveStrategy, Way
+
+    expected = trained(two_devices, alone=True)
+    listener = hooked()
+
+    def switch(step: Any) -> None:
+        engine = listener.engines[0]
+        strategy = LiveStrategy("s", {"gradients/grad_ys_0": engine.devices()[1].name})
+        engine.request_switch(strategy, Way.IN_SESSION, reply)
+        while not reply.came():
+            step()
+            reply.pause()
+        assert "the steps add up the sum gradients/AddN_2 in different orders" in reply.wait().error
+
+    assert trained(two_devices, switch, alone=True) == expected
 
 
 def test_a_copy_adds_up_in_the_order_of_the_plain_graph(hooked: Any, reply: Any, two_devices: Any) -> None:

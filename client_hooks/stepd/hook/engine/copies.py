@@ -190,9 +190,10 @@ class Copy:
             return []
         edges, device = self.plan.order.edges, functools.partial(self._device, view)
         plan = self.plan
-        where = plan.device_of, edges, device, *self._splits(view, missing), plan.reads, plan.sums, plan.apart, plan.lifts, plan.shares
+        where = plan.device_of, edges, device, *self._splits(view, missing)
+        adds = plan.reads, plan.sums, plan.apart, plan.lifts, plan.shares
         mark = self._new_prefix()
-        nodes = copied_nodes(view, missing, self._here_names(), mark, *where, functools.partial(self._home, view))
+        nodes = copied_nodes(view, missing, self._here_names(), mark, *where, *adds, functools.partial(self._home, view))
         if rounds.never_ends(nodes):
             raise ValueError("ops of the copy would wait for each other through a loop: no step of it would end")
         if self.plan.order.way is Order.NATIVE:

@@ -47,8 +47,8 @@ def copied_nodes(
     `here` names the mirror's node for user ops that are not copied now (missing: the op's own name). `device_of` gives the device
     of ops that the strategy moves; the others keep the device that the user asked for. `device` gives the device of any op.
     `splits`, with the `facts` of the view: ops that run in parts; the parts come last. `reads`: those that come before a write.
-    `sums`: those that add up in a given order; where ops run in parts they add up as they come. `apart`: twins not to be made one. `lifts`: waits that the copies do
-    without. `shares`: reads that others make as well.
+    `sums`: those that add up in a given order; where ops run in parts they add up as they come. `apart`: twins that are not to be
+    made one. `lifts`: waits that the copies do without. `shares`: reads that others make as well.
     """
     inside = set(names)
 

@@ -104,7 +104,7 @@ def split(
 
 
 def summing(plan: Plan, sums: Orders, apart: frozenset[str], view: GraphView) -> Plan:
-    """`plan` with the sums that are to add up in a given order, and the twins of which none are one. Where nothing moves they do."""
+    """`plan` with the sums that are to add up in a given order, and the twins that stay `apart`. Where nothing moves they do."""
     return with_changed(replace(plan, sums=sums, apart=apart), view) if plan.device_of else plan
 
 

@@ -1,9 +1,10 @@
 """In which order TensorFlow adds up in the program's own graph, and how a copy is made to add up in the same.
 
-Grappler sorts the inputs of a sum by name, after it has taken out some of the ops that only hand a value on; which ones depends on
-the devices of all ops around them. Where that can change the order of a sum, what the plain graph came to is read from the
-partition graphs of a plain run, and the copy's sum reads its terms through ops that Grappler leaves alone, whose names sort so.
-It must not know sessions.
+Grappler sorts the inputs of a sum by name, after it has taken out some of the ops that only hand a value on and has made one op of
+some twins; which ones depends on the devices of all ops around them. Where that can change the order of a sum, what the plain graph
+came to is read from the partition graphs of a plain run, and the copy's sum reads its terms through ops that Grappler leaves alone,
+whose names sort so. Twins that are two plainly stay two in the copy: on how many read a value it depends with which term a sum
+begins. It must not know sessions.
 """
 
 from __future__ import annotations
@@ -142,7 +143,7 @@ class Known:
         return next((name for name in unsure if name in needed and (name in maybe or name not in self._added)), "")
 
     def differing(self, view: GraphView, ends: Iterable[str], unsure: Collection[str]) -> str:
-        """A sum of twins, among those of a step, that is added up in one order in some steps and in another one in others; else ""."""
+        """A sum of twins, among those of a step, that some steps add up in one order and others in another; else ""."""
         found = [name for name in unsure if self._added.get(name, ()) is None and name in twins.of(view).maybe]
         needed = view.ancestors(ends) if found else ()
         return next((name for name in found if name in needed), "")
@@ -176,8 +177,8 @@ def carried(
     mark: str,
     device: Callable[[str], str],
 ) -> list[node_def_pb2.NodeDef]:
-    """Have the copies `made` (user's name -> copy, changed in place) of the sums in `orders` read their terms in that order. `apart`:
-    those of which each has carriers of its own.
+    """Have the copies `made` (user's name -> copy, changed in place) of the sums in `orders` read their terms in that order.
+    `apart`: those that have carriers of their own, if twins have the same.
 
     Returns what stands between: ops on the sum's `device` that hand on the very buffer.
     """
