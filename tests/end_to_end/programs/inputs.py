@@ -2,6 +2,7 @@
 
 import numpy as np
 import tensorflow.compat.v1 as tf
+from tensorflow.python.ops import data_flow_ops
 
 
 def program_copied(record):
@@ -129,3 +130,28 @@ def program_shuffled(record):
                 break
     record.value("seen", sorted((int(a), int(b), float(c)) for a, b, c in seen))
     record.graph("graph")
+
+
+def program_unseeded(record):
+    """A shuffling queue whose draws have no seed: which elements there are, how many and until when is known all the same."""
+    x = tf.placeholder(tf.float32, [3], name="x")
+    value = tf.exp(tf.sin(x)) * 2.0
+    queue = tf.RandomShuffleQueue(8, 0, [tf.int32], [[]])
+    put, take, size, close = queue.enqueue_many([tf.range(5)]), queue.dequeue(), queue.size(), queue.close()
+    barrier = data_flow_ops.Barrier((tf.float32,), shapes=((),))
+    insert, taken, shut = barrier.insert_many(0, ["a"], [1.0]), barrier.take_many(1), barrier.close()
+    with tf.Session() as sess:
+        sess.run([put, shut])
+        seen = []
+        for k in range(12):
+            record.value(f"{k}", sess.run([value, size], {x: [0.1 * k] * 3}))
+            if k == 6:
+                sess.run(close)
+            if k % 2:
+                with record.error(f"take {k}"):
+                    seen.append(int(sess.run(take)))
+            record.value(f"closed {k}", sess.run(queue.is_closed()))
+        record.value("seen", sorted(seen))
+        for what in (insert, taken, put):
+            with record.error(what.name if isinstance(what, tf.Operation) else "taken"):
+                sess.run(what)

@@ -89,29 +89,30 @@ def program_together(record):
 
 
 def program_two_passes(record):
-    """Two optimizers with a backward pass each of one loss, through rounds of attention; a third pass whose gradient is fetched."""
-    rng = np.random.RandomState(9)
-    x = tf.placeholder(tf.float32, [None, 5], name="x")
-    a, b = (tf.get_variable(name, [5, 6], initializer=tf.glorot_uniform_initializer(seed=6)) for name in "ab")
-    c = tf.get_variable("c", [6], initializer=tf.zeros_initializer())
-    seen = tf.matmul(x, a) * 0.65 + tf.matmul(x, b) * 1.21 + c
-    asks = tf.constant(rng.randn(6, 6).astype("f") * 0.5)
-    state, states = seen * 0.0, []
-    for _ in range(4):
-        states.append(state)
-        keys = tf.stack([*states, seen], 1)
-        weights = tf.nn.softmax(tf.reduce_sum(keys * tf.expand_dims(tf.matmul(seen + state, asks), 1), 2))
-        state = tf.tanh(tf.reduce_sum(keys * tf.expand_dims(weights, 2), 1)) + seen
-    loss = tf.reduce_mean(tf.square(tf.concat([seen, state, states[1]], 1))) + 0.01 * tf.nn.l2_loss(states[1] * seen)
-    trains = [
-        tf.train.GradientDescentOptimizer(0.1).minimize(loss, var_list=[a, b]),
-        tf.train.AdamOptimizer(0.01).minimize(loss, var_list=[c]),
-    ]
-    (gradient,) = tf.gradients(loss, a)
+    """Two optimizers with a backward pass each of one loss, together and now and then alone, through rounds of a recurrent cell."""
+    rng = np.random.RandomState(3)
+    x = tf.placeholder(tf.float32, [7, 5], name="x")
+    alone = tf.placeholder(tf.float32, [7, 5], name="alone")
+
+    def trained(name, x):
+        a, b = (tf.get_variable(name + v, [5, 6], initializer=tf.glorot_uniform_initializer(seed=6)) for v in "ab")
+        weights = tf.constant(rng.randn(12, 24).astype("f") * 0.4)
+        seen = tf.matmul(x, a) * 0.65 + tf.matmul(x, b) * 1.21
+        output = state = tf.zeros([7, 6])
+        for _ in range(3):
+            gate, value, forget, out = tf.split(tf.matmul(tf.concat([seen, output], 1), weights), 4, 1)
+            state = tf.sigmoid(forget + 1.0) * state + tf.sigmoid(gate) * tf.tanh(value)
+            output = tf.sigmoid(out) * tf.tanh(state)
+        loss = tf.reduce_mean(tf.square(tf.concat([seen, output, state], 1)))
+        one = tf.train.GradientDescentOptimizer(0.1).minimize(loss, var_list=[a])
+        return loss, one, tf.train.AdamOptimizer(0.01).minimize(loss, var_list=[b])
+
+    together, apart = trained("together", x), trained("apart", alone)
     with tf.Session() as sess:
         sess.run(tf.global_variables_initializer())
-        for k in range(STEPS):
-            record.value(f"{k}", sess.run([loss, gradient, trains], {x: rng.randn(6, 5)})[:2])
+        for k in range(2 * STEPS):
+            record.value(f"together {k}", sess.run(together, {x: rng.randn(7, 5)})[0])
+            record.value(f"apart {k}", sess.run(apart[: k % 3 + 1], {alone: rng.randn(7, 5)})[0])
         record.value("all", sess.run(tf.global_variables()))
     record.graph("graph")
 

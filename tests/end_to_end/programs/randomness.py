@@ -86,3 +86,15 @@ def program_chained(record):
     with tf.Session() as sess:
         for k in range(15):
             record.value(f"{k}", sess.run([size, chosen], {p: k % 2 == 0}))
+
+
+def program_learned(record):
+    """Samplers that learn from the classes that they are given, without seeds: what they expect, not what they draw."""
+    classes = tf.placeholder(tf.int64, [4, 1], name="classes")
+    x = tf.placeholder(tf.float32, [4, 4], name="x")
+    fed = tf.nn.learned_unigram_candidate_sampler(classes, 1, 3, False, 5).true_expected_count
+    fixed = tf.nn.learned_unigram_candidate_sampler(tf.constant([[1], [2]], tf.int64), 1, 2, False, 4).true_expected_count
+    total = tf.reduce_sum(tf.nn.relu(tf.matmul(x, tf.log(fed) + 1.0)) * 2.0) + tf.reduce_sum(fixed)
+    with tf.Session() as sess:
+        for k in range(10):
+            record.value(f"{k}", sess.run([fed, fixed, total], {classes: [[2], [2], [k % 4], [1]], x: [[1.0] * 4] * 4}))

@@ -8,11 +8,26 @@ import pytest
 
 from stepd.hook.engine.classify import classify
 from stepd.hook.engine.graphview import GraphView
+from stepd.hook.engine.state import inventory
 
 tf = pytest.importorskip("tensorflow.compat.v1")
 from tensorflow.python.compiler.xla import jit  # noqa: E402
 from tensorflow.python.framework import function, versions  # noqa: E402
 from tensorflow.python.ops import control_flow_util  # noqa: E402
+
+
+@pytest.mark.parametrize("seed", [None, 7])
+def test_what_draws_and_holds_more_than_a_place_in_a_stream_has_one_state(seed: int | None) -> None:
+    with tf.Graph().as_default() as graph:
+        tf.RandomShuffleQueue(4, 1, [tf.float32], seed=seed, name="queue")
+        tf.nn.learned_unigram_candidate_sampler(tf.constant([[1]], tf.int64), 1, 2, False, 4, seed=seed, name="learned")
+        tf.nn.uniform_candidate_sampler(tf.constant([[1]], tf.int64), 1, 2, False, 4, seed=seed, name="drawn")
+        view = GraphView.parse(graph.as_graph_def().SerializeToString(), lambda name: name)
+    learned = next(node.name for node in view.nodes.values() if node.op == "LearnedUnigramCandidateSampler")
+    assert {"queue", learned} <= classify(view).held.keys()
+    obstacles = " ".join(inventory(view).obstacles)
+    assert "queue (RandomShuffleQueueV2): RandomShuffleQueueV2 owns state" in obstacles and learned in obstacles
+    assert ("drawn" in obstacles) == (seed is not None), "a stream without a seed goes on anywhere"
 
 
 @pytest.mark.parametrize("use_resource", [True, False])

@@ -117,14 +117,14 @@ def _shared_reason(node: Any, bodies: Callable[[Any], list[Any]]) -> str:
                     return f"calls {body.signature.name}, where {inner.name} stays: {why}"
     if called or op in rules.WITHOUT_MEMORY or not graphview.is_stateful(op):
         return ""
-    if "seed" in node.attr or "seed2" in node.attr:
-        seeded = node.attr["seed"].i or node.attr["seed2"].i
-        return "draws from a seeded random stream" if seeded else ""
-    takes = any(graphview.holds_state(t) for t in graphview.input_types(node))
-    if takes:
+    if any(graphview.holds_state(t) for t in graphview.input_types(node)):
         return ""
     if any(graphview.holds_state(t) for t in graphview.output_types(node)):
         return f"{op} owns state"
+    if "seed" in node.attr or "seed2" in node.attr:
+        if node.attr["seed"].i or node.attr["seed2"].i:
+            return "draws from a seeded random stream"
+        return f"{op} learns from what it is given" if op in rules.LEARNING else ""
     return f"{op} is stateful and not known"
 
 

@@ -194,7 +194,8 @@ class Draining:
             return kind.elements if isinstance(kind, _Owed) else 1
         name, index = put.first
         shape = self._engine.mirror.user_graph.get_operation_by_name(name).outputs[index].shape
-        return int(shape[0]) if shape.rank and shape[0] is not None else _MOST_ELEMENTS + 1
+        sizes = shape.as_list() if shape.rank else [None]  # not items: they may be objects
+        return int(sizes[0]) if sizes[0] is not None else _MOST_ELEMENTS + 1
 
     def _make_room(self, counts: Mapping[Kind, int]) -> None:
         """Take an element out of each full queue that a run in flight fills, and none empties: of others the first is theirs."""

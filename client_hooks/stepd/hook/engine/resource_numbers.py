@@ -21,6 +21,7 @@ from stepd.hook.engine.state import Carrier
 
 _CALLED = re.compile(r'\(name="(.*)", device="', re.DOTALL)  # in what StringFormat says of a resource
 _NUMBERED = re.compile(r"_(\d+)_.+", re.DOTALL)
+_OWNERS = re.compile(r"\w*(Queue|Reader)(V2)?|Barrier|\w*ConditionalAccumulator")
 _QUOTED = re.compile(r"(?<=')_(\d+)_([^']+)(?=')")
 
 
@@ -77,7 +78,7 @@ class Numbers:
 def _is_numbered(graph: Any, name: str) -> bool:
     """Is it an op whose resource TensorFlow calls by a number, where the program does not call it otherwise?"""
     try:
-        return str(graph.get_operation_by_name(name).type).endswith(("QueueV2", "ReaderV2"))
+        return bool(_OWNERS.fullmatch(graph.get_operation_by_name(name).type))
     except (KeyError, ValueError):
         return False
 

@@ -24,6 +24,9 @@ SHARED = frozenset({
 SHARED_PREFIXES = ("Collective", "Nccl", "MapUnstage", "MapPeek", "MapSize", "MapIncompleteSize", "MapClear",
                    "OrderedMap")  # fmt: skip
 
+# Random, and in their kernels they keep more than the place in a stream.
+LEARNING = frozenset({"LearnedUnigramCandidateSampler", "ThreadUnsafeUnigramCandidateSampler"})
+
 # Stateful, but what they hold lives for one run only.
 PER_RUN_PREFIXES = ("TensorArray", "Stack", "TemporaryVariable", "DestroyTemporaryVariable", "Anonymous")
 
