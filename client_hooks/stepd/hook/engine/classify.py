@@ -12,7 +12,7 @@ from typing import Any
 from tensorflow.core.framework import types_pb2
 from tensorflow.python.framework import versions
 
-from stepd.hook.engine import calls, folded, graphview, groups, remaking, rules
+from stepd.hook.engine import calls, folded, graphview, groups, owned, remaking, rules
 from stepd.hook.engine.dead_loops import dead_loop
 from stepd.hook.engine.graphview import GraphView, Node
 from stepd.hook.engine.races import is_write
@@ -74,6 +74,8 @@ def classify(
     group_of = {name: i for i, group in enumerate(together) for name in group}
     apart = next((why for node in view.nodes.values() if (why := _computation(node) or calls.draws_apart(view, node.proto))), "")
     apart = apart or dead_loop(view) or _reads_once(view)
+    if not apart and (name := owned.written_in_place(view)):
+        apart = f"{name} writes into the memory of what it is given"
     return Classes(held, pinned, together, group_of, frozenset(variables - pinned.keys()), apart)
 
 

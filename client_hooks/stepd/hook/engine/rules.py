@@ -24,6 +24,10 @@ SHARED = frozenset({
 SHARED_PREFIXES = ("Collective", "Nccl", "MapUnstage", "MapPeek", "MapSize", "MapIncompleteSize", "MapClear",
                    "OrderedMap")  # fmt: skip
 
+# Without state in TensorFlow's eyes, they write into the very memory of their first input; and what has memory of its own.
+IN_PLACE = frozenset({"InplaceAdd", "InplaceSub", "InplaceUpdate"})
+FRESH = frozenset({"DeepCopy", "Empty"})
+
 # Random, and in their kernels they keep more than the place in a stream.
 LEARNING = frozenset({"LearnedUnigramCandidateSampler", "ThreadUnsafeUnigramCandidateSampler"})
 

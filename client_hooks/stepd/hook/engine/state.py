@@ -12,12 +12,13 @@ from typing import Any
 from tensorflow.core.framework import graph_pb2, node_def_pb2, types_pb2
 from tensorflow.python.framework import dtypes, tensor_shape
 
-from stepd.hook.engine import graphview, queues, remaking, rules
+from stepd.hook.engine import graphview, owned, queues, remaking, rules
 from stepd.hook.engine.classify import shared_reason
 from stepd.hook.engine.draws import History, executed, replayable
 from stepd.hook.engine.graphview import GraphView
 
 MUTABLE_TABLES = frozenset({"MutableHashTableV2", "MutableHashTableOfTensorsV2", "MutableDenseHashTableV2"})
+_EMPTIES = frozenset({"LookupTableRemoveV2", "LookupTableImportV2"})
 _STATELESS_SOURCES = frozenset({"Placeholder", "PlaceholderV2", "PlaceholderWithDefault"})
 _IN_PROCESS = frozenset({"PyFunc", "EagerPyFunc", "PyFuncStateless", "GeneratorDataset"})
 # Data sets that write files as they go. Where they are in those goes with the old session, or becomes other files in the new one.
@@ -69,6 +70,8 @@ def inventory(view: GraphView, history: History | None = None) -> Inventory:
             obstacles += _dataset_obstacles(view, node)
         elif node.op not in _STATELESS_SOURCES and node.name not in draws and (why := shared_reason(view, node)):
             obstacles.append(f"{node.name} ({node.op}): {why}")
+    calls = owned.variables_in_functions(view, variables, ran)
+    obstacles += [f"{name} calls a function with a variable that is nowhere else" for name in calls]
     return Inventory(tuple(variables), tuple(tables), iterators, tuple(carried), tuple(obstacles), draws)
 
 
@@ -84,6 +87,10 @@ def may_have_run(view: GraphView, history: History) -> set[str]:
 def _iterator_obstacles(view: GraphView, name: str, makers: Sequence[str], history: History | None) -> list[str]:
     if len(makers) > 1:
         return [f"iterator {name} can be made from {len(makers)} data sets, and which one it has is not known"]
+    if any(view.nodes[maker].op != "MakeIterator" or maker not in view.consumers[name] for maker in makers):
+        return [
+            f"iterator {name} is made in a condition or a function, or by another op of its name: of which data set is not known"
+        ]
     kinds = () if history is None else (*history.runs, *history.uncertain)
     fed = {graphview.split_input(feed)[0] for kind in kinds for feed in kind.feeds}
     given = remaking.made_otherwise(view, name, makers, fed)
@@ -93,16 +100,18 @@ def _iterator_obstacles(view: GraphView, name: str, makers: Sequence[str], histo
 
 
 def _table_obstacles(view: GraphView, node: graphview.Node, ran: Collection[str] | None) -> list[str]:
-    """A table that never changes hashes by a number of its own. One that does keeps the buckets that it had before removals."""
-    done = {view.nodes[name].op for name in view.consumers[node.name] if ran is None or name in ran}
-    if "LookupTableExportV2" not in done or (node.op in MUTABLE_TABLES and "LookupTableRemoveV2" not in done):
+    """A table that never changes hashes by a number of its own. One that does keeps the buckets that it had when it was larger."""
+    done, may_do = ({use.op for use in owned.uses(view, node.name, among)} for among in (ran, None))
+    if node.op in MUTABLE_TABLES:  # whether it has been read or not: where it is read later counts as well
+        if done.isdisjoint(_EMPTIES) or "LookupTableExportV2" not in may_do:
+            return []
+    elif "LookupTableExportV2" not in done:
         return []
     return [f"the program reads the pairs of table {node.name} in an order that another session's would not have"]
 
 
 def _makers(view: GraphView, iterator: str, ran: Collection[str] | None) -> list[str]:
-    makers = [name for name in view.consumers[iterator] if view.nodes[name].op == "MakeIterator"]
-    return makers if ran is None else [name for name in makers if name in ran]
+    return list(dict.fromkeys(use.by for use in owned.uses(view, iterator, ran) if use.op == "MakeIterator"))
 
 
 def _dataset_obstacles(view: GraphView, node: graphview.Node) -> list[str]:

@@ -1,0 +1,108 @@
+"""What ops own, worked on by roundabout ways: in conditions and functions, through ops of the same name, in a value's own memory."""
+
+import numpy as np
+import tensorflow.compat.v1 as tf
+
+
+def stepping():
+    """A step of a training loop that goes on beside."""
+    x = tf.constant(np.arange(12, dtype="f").reshape(3, 4) / 7)
+    w = tf.get_variable("w", [4, 4], initializer=tf.ones_initializer())
+    hidden = tf.nn.relu(tf.matmul(tf.tanh(tf.matmul(x, w)) * 0.3, w) - 0.2)
+    gradient = tf.matmul(x, hidden, transpose_a=True)
+    with tf.control_dependencies([gradient]):
+        return tf.assign_add(w, gradient * 0.01).op, tf.reduce_sum(hidden)
+
+
+def program_iterators(record):
+    """Made again in a condition; made by another op of its name."""
+    step = stepping()
+    train, test = (tf.data.Dataset.range(k, k + 100) for k in (0, 1000))
+    one = tf.data.Iterator.from_structure(tf.int64, [])
+    first, testing = one.make_initializer(train), tf.placeholder(tf.bool, [])
+    again = tf.cond(testing, lambda: tf.group(one.make_initializer(test)), lambda: tf.group(one.make_initializer(train)))
+    shared = [tf.data.Iterator.from_structure(tf.int64, [], shared_name="shared") for _ in range(2)]
+    made = [iterator.make_initializer(data) for iterator, data in zip(shared, (train, test), strict=True)]
+    elements = [one.get_next(), shared[0].get_next()]
+    with tf.Session() as sess:
+        sess.run([tf.global_variables_initializer(), first])
+        sess.run(made[1])
+        sess.run(made[0])
+        for k in range(12):
+            if k == 4:
+                sess.run(again, {testing: True})
+            record.value(f"step {k}", sess.run(step)[1])
+            record.value(f"{k}", sess.run(elements))
+
+
+def program_tables(record):
+    """Pairs of a table that has shrunk, by an import, or by another op of its name; in the order in which it keeps them."""
+    step = stepping()
+    keys = tf.placeholder(tf.int64, [None], name="keys")
+    ops = tf.raw_ops
+    shrunk = ops.MutableHashTableV2(key_dtype=tf.int64, value_dtype=tf.int64)
+    put = ops.LookupTableInsertV2(table_handle=shrunk, keys=keys, values=keys)
+    load = ops.LookupTableImportV2(table_handle=shrunk, keys=keys, values=keys * 2)
+    here, there = (ops.MutableHashTableV2(key_dtype=tf.int64, value_dtype=tf.int64, shared_name="named") for _ in range(2))
+    put_here = ops.LookupTableInsertV2(table_handle=here, keys=keys, values=keys)
+    remove = ops.LookupTableRemoveV2(table_handle=here, keys=keys)
+    pairs = [ops.LookupTableExportV2(table_handle=table, Tkeys=tf.int64, Tvalues=tf.int64)[0] for table in (shrunk, there)]
+    few = [0, 1, 13, 26, 14, 2]
+    with tf.Session() as sess:
+        sess.run(tf.global_variables_initializer())
+        sess.run([put, put_here], {keys: range(1000)})
+        sess.run(remove, {keys: range(1000)})
+        sess.run([load, put_here], {keys: few})
+        for k in range(10):
+            record.value(f"step {k}", sess.run(step)[1])
+            if k > 4:
+                record.value(f"pairs {k}", sess.run(pairs))
+
+
+def program_functions(record):
+    """Variables that are only in functions, called by a step and by a data set."""
+    step = stepping()
+    ops = tf.raw_ops
+
+    def inner(name, dtype):
+        return ops.VarHandleOp(dtype=dtype, shape=[], shared_name=name)
+
+    @tf.function
+    def begin(x):
+        ops.AssignVariableOp(resource=inner("inner", tf.float32), value=x)
+        return x
+
+    @tf.function
+    def add(x):
+        ops.AssignAddVariableOp(resource=inner("inner", tf.float32), value=x)
+        return ops.ReadVariableOp(resource=inner("inner", tf.float32), dtype=tf.float32)
+
+    def count(x):
+        zero = lambda: ops.AssignVariableOp(resource=inner("seen", tf.int64), value=tf.zeros([], tf.int64))  # noqa: E731
+        begun = tf.cond(ops.VarIsInitializedOp(resource=inner("seen", tf.int64)), tf.no_op, zero)
+        with tf.control_dependencies([begun]):
+            added = ops.AssignAddVariableOp(resource=inner("seen", tf.int64), value=x)
+        with tf.control_dependencies([added]):
+            return ops.ReadVariableOp(resource=inner("seen", tf.int64), dtype=tf.int64)
+
+    begins, adds = begin(tf.constant(3.0)), add(tf.constant(1.0))
+    iterator = tf.data.make_initializable_iterator(tf.data.Dataset.range(1, 100).map(count))
+    element = iterator.get_next()
+    with tf.Session() as sess:
+        sess.run([tf.global_variables_initializer(), iterator.initializer, begins])
+        for k in range(10):
+            record.value(f"step {k}", sess.run(step)[1])
+            record.value(f"{k}", sess.run([adds, element]))
+
+
+def program_in_place(record):
+    """Ops that write into the memory of a constant, which keeps it."""
+    step = stepping()
+    row, value = tf.placeholder(tf.int32, [1]), tf.placeholder(tf.float32, [1])
+    kept = tf.raw_ops.InplaceAdd(x=tf.constant(np.zeros([3], "f")), i=row, v=value) * 2.0
+    copied = tf.raw_ops.InplaceUpdate(x=tf.raw_ops.DeepCopy(x=tf.constant(np.ones([3], "f"))), i=row, v=value) * 3.0
+    with tf.Session() as sess:
+        sess.run(tf.global_variables_initializer())
+        for k in range(10):
+            record.value(f"step {k}", sess.run(step)[1])
+            record.value(f"{k}", sess.run([kept, copied], {row: [k % 3], value: [1.0]}))

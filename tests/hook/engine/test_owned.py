@@ -1,0 +1,91 @@
+"""State that is reached by roundabout ways is seen before a restart, or a copy, would lose or mistake it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from stepd.hook.engine.classify import classify
+from stepd.hook.engine.graphview import GraphView
+from stepd.hook.engine.state import inventory
+
+tf = pytest.importorskip("tensorflow.compat.v1")
+
+
+def view_of(build: Callable[[], Any]) -> GraphView:
+    with tf.Graph().as_default() as graph:
+        build()
+    return GraphView.parse(graph.as_graph_def().SerializeToString(), lambda name: name)
+
+
+def made_in(way: str) -> None:
+    handle = tf.raw_ops.IteratorV2(shared_name="one", container="", output_types=[tf.int64], output_shapes=[[]], name="iterator")
+    data = tf.data.Dataset.range(3)._variant_tensor
+
+    def make(handle: Any) -> Any:
+        return tf.raw_ops.MakeIterator(dataset=data, iterator=handle)
+
+    if way == "condition":
+        tf.cond(tf.placeholder(tf.bool, []), lambda: tf.group(make(handle)), tf.no_op)
+    elif way == "function":
+
+        @tf.function
+        def called(handle: Any) -> None:
+            make(handle)
+
+        called(handle)
+    elif way == "name":
+        make(tf.raw_ops.IteratorV2(shared_name="one", container="", output_types=[tf.int64], output_shapes=[[]]))
+    else:
+        make(handle)
+    if way == "twice":
+        make(tf.identity(handle))
+
+
+@pytest.mark.parametrize("way", ["directly", "condition", "function", "name", "twice"])
+def test_which_data_set_an_iterator_has_is_known_only_where_one_op_makes_it_directly(way: str) -> None:
+    obstacles = inventory(view_of(lambda: made_in(way))).obstacles
+    assert ("which one it has is not known" in " ".join(obstacles)) == (way == "twice")
+    assert ("of which data set is not known" in " ".join(obstacles)) == (way in ("condition", "function", "name"))
+    assert bool(obstacles) == (way != "directly")
+
+
+@pytest.mark.parametrize("top", [False, True])
+def test_a_variable_in_a_function_is_carried_only_as_one_of_the_graph(top: bool) -> None:
+    def build() -> None:
+        tf.function(lambda: tf.raw_ops.VarHandleOp(dtype=tf.float32, shape=[], shared_name="inner"))()
+        if top:
+            tf.raw_ops.VarHandleOp(dtype=tf.float32, shape=[], shared_name="inner")
+
+    assert ("a variable that is nowhere else" in " ".join(inventory(view_of(build)).obstacles)) == (not top)
+
+
+@pytest.mark.parametrize(("shrinks", "refused"), [("LookupTableImportV2", True), ("LookupTableInsertV2", False)])
+def test_a_table_that_has_shrunk_is_not_read_in_another_order(shrinks: str, refused: bool) -> None:
+    def build() -> None:
+        one, other = (
+            tf.raw_ops.MutableHashTableV2(key_dtype=tf.int64, value_dtype=tf.int64, shared_name="table") for _ in range(2)
+        )
+        some = tf.constant([1, 2], tf.int64)
+        getattr(tf.raw_ops, shrinks)(table_handle=one, keys=some, values=some)
+        tf.cond(
+            tf.placeholder(tf.bool, []),
+            lambda: tf.raw_ops.LookupTableExportV2(table_handle=other, Tkeys=tf.int64, Tvalues=tf.int64)[0],
+            lambda: some,
+        )
+
+    assert any("reads the pairs of table" in each for each in inventory(view_of(build)).obstacles) == refused
+
+
+@pytest.mark.parametrize("copied", [False, True])
+@pytest.mark.parametrize("called", [False, True])
+def test_what_writes_into_a_constants_memory_keeps_every_step_where_it_is(copied: bool, called: bool) -> None:
+    def write() -> Any:
+        given = tf.constant([0.0, 0.0])
+        given = tf.raw_ops.DeepCopy(x=given) if copied else given
+        return tf.raw_ops.InplaceAdd(x=given, i=[0], v=[1.0])
+
+    apart = classify(view_of(tf.function(write) if called else write)).apart
+    assert ("writes into the memory" in apart) == (not copied)
