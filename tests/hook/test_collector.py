@@ -24,10 +24,22 @@ class Cycle:
         self.gone.append(threading.current_thread().name)
 
 
+def settle() -> None:
+    """Let a thread that an earlier test's session has left end what it does."""
+    for _ in range(2000):
+        pause.give_up()
+        if not pause.off:
+            return
+        threading.Event().wait(0.01)
+
+
 @pytest.fixture(autouse=True)
 def plain() -> Iterator[None]:
+    settle()
     functions, enabled = (gc.enable, gc.disable, gc.isenabled), gc.isenabled()
     yield
+    if pause._depth:  # of another thread: what a test itself leaves behind has no thread in it
+        settle()
     assert (gc.enable, gc.disable, gc.isenabled) == functions and gc.isenabled() == enabled and not pause.off
 
 
