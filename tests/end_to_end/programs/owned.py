@@ -95,6 +95,34 @@ def program_functions(record):
             record.value(f"{k}", sess.run([adds, element]))
 
 
+def program_data(record):
+    """A table that is only in a function of a data set; regions of a pool that are drawn once, when the step is built."""
+    step = stepping()
+    ops = tf.raw_ops
+
+    def count(x):
+        table = ops.MutableHashTableV2(key_dtype=tf.int64, value_dtype=tf.int64, shared_name="inside")
+        put = ops.LookupTableInsertV2(table_handle=table, keys=[x], values=[x])
+        with tf.control_dependencies([put]):
+            return ops.LookupTableSizeV2(table_handle=table)
+
+    iterator = tf.data.make_initializable_iterator(tf.data.Dataset.range(1, 100).map(count))
+    element = iterator.get_next()
+    with tf.Session() as sess:
+        sess.run([tf.global_variables_initializer(), iterator.initializer])
+        for k in range(10):
+            record.value(f"step {k}", sess.run(step)[1])
+            record.value(f"{k}", sess.run(element))
+    image = tf.constant(np.arange(400, dtype="f").reshape(1, 20, 20, 1))
+    ratio = [1.0, 1.44, 1.73, 1.0]
+    pooled = ops.FractionalMaxPool(value=image, pooling_ratio=ratio, deterministic=True, pseudo_random=True).output
+    with tf.Session() as sess:
+        sess.run(tf.global_variables_initializer())
+        first = sess.run([pooled, step])[0]
+        for k in range(10):
+            record.value(f"regions {k}", np.array_equal(first, sess.run([pooled, step])[0]))
+
+
 def program_in_place(record):
     """Ops that write into the memory of a constant, which keeps it."""
     step = stepping()

@@ -89,3 +89,27 @@ def test_what_writes_into_a_constants_memory_keeps_every_step_where_it_is(copied
 
     apart = classify(view_of(tf.function(write) if called else write)).apart
     assert ("writes into the memory" in apart) == (not copied)
+
+
+def test_what_a_function_of_a_data_set_owns_is_not_lost() -> None:
+    def build() -> None:
+        def count(x: Any) -> Any:
+            table = tf.raw_ops.MutableHashTableV2(key_dtype=tf.int64, value_dtype=tf.int64, shared_name="inside")
+            put = tf.raw_ops.LookupTableInsertV2(table_handle=table, keys=[x], values=[x])
+            with tf.control_dependencies([put]):
+                return tf.raw_ops.LookupTableSizeV2(table_handle=table)
+
+        tf.data.make_initializable_iterator(tf.data.Dataset.range(5).map(count).map(lambda x: x + 1))
+
+    assert "MutableHashTableV2 owns state" in " ".join(inventory(view_of(build)).obstacles)
+
+
+@pytest.mark.parametrize(("seed", "deterministic", "apart"), [(0, True, True), (3, True, False), (0, False, False)])
+def test_regions_that_are_drawn_once_are_not_drawn_again(seed: int, deterministic: bool, apart: bool) -> None:
+    def pool() -> Any:
+        x, ratio = tf.ones([1, 8, 8, 1]), [1.0, 1.4, 1.4, 1.0]
+        given = {"deterministic": deterministic, "seed": seed, "seed2": seed, "pseudo_random": True}
+        return tf.raw_ops.FractionalMaxPool(value=x, pooling_ratio=ratio, **given).output
+
+    for build in (pool, tf.function(pool)):
+        assert ("drawn when TensorFlow builds a step" in classify(view_of(build)).apart) == apart

@@ -5,7 +5,7 @@ Pure: GraphView in, verdicts out (docs/design.md, "What may move"). It must not 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -100,6 +100,11 @@ def shared_reason(view: GraphView, node: Node) -> str:
     return _shared_reason(node.proto, view.bodies)
 
 
+def state_inside(inner: Any) -> str:
+    """Why an op of a function, which calls none itself, has one state; else ""."""
+    return _shared_reason(inner, lambda _: [])
+
+
 def _shared_reason(node: Any, bodies: Callable[[Any], list[Any]]) -> str:
     op, named = node.op, graphview.op_def(node.op) is not None  # a function that is called may be named like anything
     if named and op.startswith(rules.PER_RUN_PREFIXES):
@@ -114,7 +119,7 @@ def _shared_reason(node: Any, bodies: Callable[[Any], list[Any]]) -> str:
     for body in called:
         for inner in body.node_def:
             if not graphview.function_attrs(inner.op) and graphview.op_def(inner.op) is not None:
-                why = _shared_reason(inner, lambda _: [])
+                why = state_inside(inner)
                 if why and inner.op not in rules.VARIABLES:
                     return f"calls {body.signature.name}, where {inner.name} stays: {why}"
     if called or op in rules.WITHOUT_MEMORY or not graphview.is_stateful(op):
@@ -149,11 +154,23 @@ def _reads_once(view: GraphView) -> str:
     for node in view.nodes.values():
         if node.op in rules.MADE_ONCE and (not node.inputs or node.name in folded.constants(view)) and _is_used(view, node.name):
             return f"{node.name} ({node.op}) runs when TensorFlow builds a step, once for all its runs"
+        if _draws_once(node.proto) or (view.functions and any(map(_draws_once, _inside(view, node)))):
+            return f"{node.name} has its regions drawn when TensorFlow builds a step, once for all its runs"
         if not view.functions or "Dataset" in node.op or "Iterator" in node.op:
             continue
-        if any(inner.op in rules.MADE_ONCE for body in view.bodies(node.proto) for inner in body.node_def):
+        if any(inner.op in rules.MADE_ONCE for inner in _inside(view, node)):
             return f"{node.name} calls what may run when TensorFlow builds a step, once for all its runs"
     return ""
+
+
+def _inside(view: GraphView, node: Node) -> Iterator[Any]:
+    return (inner for body in view.bodies(node.proto) for inner in body.node_def)
+
+
+def _draws_once(node: Any) -> bool:
+    """Does its kernel draw a seed when it is made, and keep to it?"""
+    attr = node.attr
+    return node.op in rules.FRACTIONAL and attr["deterministic"].b and not (attr["seed"].i or attr["seed2"].i)
 
 
 def _is_used(view: GraphView, name: str) -> bool:

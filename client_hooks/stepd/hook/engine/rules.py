@@ -24,6 +24,9 @@ SHARED = frozenset({
 SHARED_PREFIXES = ("Collective", "Nccl", "MapUnstage", "MapPeek", "MapSize", "MapIncompleteSize", "MapClear",
                    "OrderedMap")  # fmt: skip
 
+# Pools whose regions are drawn; those that are to be deterministic and have no seed draw them once for each kernel.
+FRACTIONAL = frozenset({"FractionalMaxPool", "FractionalAvgPool"})
+
 # Without state in TensorFlow's eyes, they write into the very memory of their first input; and what has memory of its own.
 IN_PLACE = frozenset({"InplaceAdd", "InplaceSub", "InplaceUpdate"})
 FRESH = frozenset({"DeepCopy", "Empty"})

@@ -13,7 +13,7 @@ from tensorflow.core.framework import graph_pb2, node_def_pb2, types_pb2
 from tensorflow.python.framework import dtypes, tensor_shape
 
 from stepd.hook.engine import graphview, owned, queues, remaking, rules
-from stepd.hook.engine.classify import shared_reason
+from stepd.hook.engine.classify import shared_reason, state_inside
 from stepd.hook.engine.draws import History, executed, replayable
 from stepd.hook.engine.graphview import GraphView
 
@@ -129,6 +129,9 @@ def _dataset_obstacles(view: GraphView, node: graphview.Node) -> list[str]:
             seeded = "seed" in inner.attr and graphview.is_stateful(inner.op)
             if inner.op in _IN_PROCESS or seeded:
                 return [f"{node.name} calls {inner.op}, whose state is not known"]
+            known = graphview.op_def(inner.op) is not None and not graphview.function_attrs(inner.op)
+            if known and inner.op not in rules.VARIABLES and (why := state_inside(inner)):
+                return [f"{node.name} calls {inner.op}: {why}"]
     return []
 
 
