@@ -98,7 +98,7 @@ class Switcher:
         held = self.classes().held
         unsure = {name: chains for name, chains in self.sight.uncertain().items() if name not in held}
         orders = self.known.orders(self.view(), unsure)
-        plan = summing(plan, orders, self.known.apart(self.view()), self.view())
+        plan = summing(plan, orders, self.known.apart(self.view(), unsure), self.view())
         splits, refused = self.splitting.resolve(strategy, self.view(), self.classes(), self.devices)
         fed = self.splitting.fed_apart(splits, self.view(), self.classes())
         plan = split(plan, splits, refused, fed, self.view()) if splits or refused else plan

@@ -3,7 +3,7 @@
 Grappler sorts the inputs of a sum by name, after it has taken out some of the ops that only hand a value on and has made one op of
 some twins; which ones depends on the devices of all ops around them. Where that can change the order of a sum, what the plain graph
 came to is read from the partition graphs of a plain run, and the copy's sum reads its terms through ops that Grappler leaves alone,
-whose names sort so. Twins that are two plainly stay two in the copy: on how many read a value it depends with which term a sum
+whose names sort so. Sums that are twins, and two plainly, stay two in the copy: on how many read a value it depends with which term a sum
 begins. It must not know sessions.
 """
 
@@ -53,7 +53,9 @@ def _counts(node: Node) -> bool:
 
 
 def _chains(view: GraphView, node: Node) -> tuple[Chain, ...]:
-    return tuple(_names(view, source) for source, index in node.inputs if index >= 0)
+    # Of a sum without a twin, terms that are twins are one in every copy as they are plainly: they move together.
+    name = _names if node.name in twins.of(view).maybe else _chain
+    return tuple(name(view, source) for source, index in node.inputs if index >= 0)
 
 
 def _names(view: GraphView, source: str) -> Chain:
@@ -97,9 +99,11 @@ class Known:
         self.seen: set[StepKind] = set()
         # Sum -> the names of what it added, by step; None: steps differ.
         self._added: dict[str, tuple[str, ...] | None] = {}
-        # The ops of steps that were not looked through for twins yet, newest last, and the twins that a step had side by side.
+        # The ops of steps that were not looked through for twins yet, newest last; twins that a step had side by side, and those of
+        # which some step left out one, or made it one with another.
         self._ran: list[frozenset[str]] = []
         self._apart: set[str] = set()
+        self._joined: set[str] = set()
 
     def learn(self, step: StepKind, metadata: bytes) -> None:
         """Take in the serialized RunMetadata, with partition graphs, of a plain run; a switch may have come before it after all."""
@@ -126,13 +130,14 @@ class Known:
                 found[name] = order
         return found
 
-    def apart(self, view: GraphView) -> frozenset[str]:
-        """Twins of which a step made more than one plainly, so that a copy is to make more than one."""
+    def apart(self, view: GraphView, unsure: Collection[str]) -> frozenset[str]:
+        """Twins among these sums that every step which showed one of them had side by side, so that a copy is to have them so."""
         maybe = twins.of(view).maybe
         for ran in self._ran:
-            self._apart |= {name for name in ran if name in maybe and len(ran.intersection(maybe[name])) > 1}
+            for name in ran & maybe.keys():
+                (self._apart if ran.issuperset(maybe[name]) else self._joined).update(maybe[name])
         self._ran.clear()
-        return frozenset(self._apart)
+        return frozenset(self._apart - self._joined).intersection(unsure)
 
     def lacking(self, view: GraphView, step: StepKind, ends: Iterable[str], unsure: Collection[str]) -> str:
         """A sum of a step that has not been seen, and no other one with that sum either; else "". Where twins go into a sum other
