@@ -3,8 +3,8 @@
 Grappler sorts the inputs of a sum by name, after it has taken out some of the ops that only hand a value on and has made one op of
 some twins; which ones depends on the devices of all ops around them. Where that can change the order of a sum, what the plain graph
 came to is read from the partition graphs of a plain run, and the copy's sum reads its terms through ops that Grappler leaves alone,
-whose names sort so. Sums that are twins, and two plainly, stay two in the copy: on how many read a value it depends with which term a sum
-begins. It must not know sessions.
+whose names sort so. Sums that are twins, and two plainly, stay two in the copy: on how many read a value it depends with which
+term a sum begins. It must not know sessions.
 """
 
 from __future__ import annotations
