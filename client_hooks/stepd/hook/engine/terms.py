@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import itertools
 import re
-import sys
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
 from tensorflow.core.framework import node_def_pb2, types_pb2
@@ -32,9 +31,6 @@ _PRODUCTS = frozenset({"Mul", "Div", "RealDiv"})
 _SENT = re.compile(r"/_\d+$")
 # The name of what Grappler makes of an op, here of one that it moves behind a cast: scope/ArithmeticOptimizer/Rule_float_Op.
 _REMADE = re.compile(r"ArithmeticOptimizer/ReorderCastLikeAndValuePreserving_[a-z0-9]+_")
-
-_NO_TWINS = frozenset({"Const", "_Send", "_Recv", "_HostSend", "_HostRecv", "_Arg", "_Retval"})
-_MOST_NAMES = 1_000_000
 
 # The ops that one term of a sum may be read from, the sum's input first.
 Chain = tuple[str, ...]
@@ -99,11 +95,7 @@ class Known:
         self.seen: set[StepKind] = set()
         # Sum -> the names of what it added, by step; None: steps differ.
         self._added: dict[str, tuple[str, ...] | None] = {}
-        # The ops of steps that were not looked through for twins yet, newest last; twins that a step had side by side, and those of
-        # which some step left out one, or made it one with another.
-        self._ran: list[frozenset[str]] = []
-        self._apart: set[str] = set()
-        self._joined: set[str] = set()
+        self._shown: set[frozenset[str]] = set()  # the sums of each step
 
     def learn(self, step: StepKind, metadata: bytes) -> None:
         """Take in the serialized RunMetadata, with partition graphs, of a plain run; a switch may have come before it after all."""
@@ -111,14 +103,14 @@ class Known:
         if holds_own(metadata) and any(is_own(node.name) for node in nodes):
             return
         self.seen.add(step)
-        self._ran.append(frozenset(sys.intern(node.name) for node in nodes if node.op not in _NO_TWINS))
-        while sum(map(len, self._ran)) > _MOST_NAMES:  # of steps before any switch
-            del self._ran[0]
+        shown = set()
         for node in nodes:
             if node.op == "AddN" and len(node.input) > 2:
                 inputs = (split_input(name) for name in node.input)
                 added = tuple(_REMADE.sub("", _SENT.sub("", source)) for source, index in inputs if index >= 0)
                 self._added[node.name] = added if self._added.get(node.name, added) == added else None
+                shown.add(node.name)
+        self._shown.add(frozenset(shown))
 
     def orders(self, view: GraphView, unsure: Mapping[str, Sequence[Chain]]) -> dict[str, tuple[int, ...]]:
         """The orders of those sums of which it is known. One that no run had on its own is its twin, of which all made one."""
@@ -133,11 +125,8 @@ class Known:
     def apart(self, view: GraphView, unsure: Collection[str]) -> frozenset[str]:
         """Twins among these sums that every step which showed one of them had side by side, so that a copy is to have them so."""
         maybe = twins.of(view).maybe
-        for ran in self._ran:
-            for name in ran & maybe.keys():
-                (self._apart if ran.issuperset(maybe[name]) else self._joined).update(maybe[name])
-        self._ran.clear()
-        return frozenset(self._apart - self._joined).intersection(unsure)
+        steps = {name: [shown for shown in self._shown if not shown.isdisjoint(maybe[name])] for name in unsure if name in maybe}
+        return frozenset(name for name, some in steps.items() if some and all(shown.issuperset(maybe[name]) for shown in some))
 
     def lacking(self, view: GraphView, step: StepKind, ends: Iterable[str], unsure: Collection[str]) -> str:
         """A sum of a step that has not been seen, and no other one with that sum either; else "". Where twins go into a sum other
