@@ -126,6 +126,17 @@ def test_kernels_that_a_device_type_lacks() -> None:
     assert seconds_of(problem, "left")[2] < 0.05
 
 
+def test_an_op_stays_on_the_type_of_device_where_kernels_of_another_would_round_otherwise() -> None:
+    base = situation()
+    gpus = tuple(SessionDevice(f"/job:w/task:0/device:GPU:{k}", "GPU", 1 << 30) for k in range(2))
+    today = {**base.today, **dict.fromkeys(("left", "w", "w/read", "right/bias"), gpus[1].name)}
+    mixed = replace(base, devices=(*base.devices, *gpus), today=today)
+    problem = assemble(replace(mixed, keeps_types=True)).problem
+    assert np.isfinite(seconds_of(problem, "loss")).tolist() == [True, True, False, False]
+    assert np.isfinite(seconds_of(problem, "left")).tolist() == [False, False, True, True]
+    assert np.isfinite(seconds_of(assemble(mixed).problem, "left")).all()
+
+
 def test_a_step_of_another_graph_is_an_error() -> None:
     with pytest.raises(ProblemError, match="none of the step's fetches"):
         assemble(situation(outputs=("nothing",)))

@@ -113,6 +113,7 @@ def kernels() -> None:
         "today": {},
         "pinned": {},
         "device_kinds": {},
+        "keeps_types": False,
         "together": [],
         "lifted": {},
         "shared": {},

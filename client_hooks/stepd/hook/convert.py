@@ -147,6 +147,7 @@ def graph_report(
         device_kinds=[f"{op}={','.join(types)}" for op, types in sorted(graph.device_kinds.items())],
         notes=graph.notes,
         keeps_order=graph.keeps_order,
+        keeps_types=graph.keeps_types,
     )
     for op, reason in graph.pinned.items():
         report.pinned.add(op=op, reason=reason)

@@ -91,7 +91,8 @@ class SessionDevice:
 class GraphDescription:
     """What the engine offers to planners. `graph_def`: TensorFlow's serialized GraphDef of the user's graph. Under a strategy an op
     of `lifted` does without the control input given there, and what reads from one of `shared` reads from the op given there.
-    keeps_order: each device runs one op after the other, as a strategy's order says.
+    keeps_order: each device runs one op after the other, as a strategy's order says. keeps_types: an op stays on the type of
+    device on which the program has it.
     """
 
     fingerprint: str
@@ -105,6 +106,7 @@ class GraphDescription:
     lifted: Mapping[str, str] = field(default_factory=dict)
     shared: Mapping[str, str] = field(default_factory=dict)
     keeps_order: bool = False
+    keeps_types: bool = False
 
 
 @dataclass(frozen=True)

@@ -113,7 +113,10 @@ class Attached:
 
 @dataclass(frozen=True)
 class GraphReported:
-    """The session's graph is known. `ops` of the step kind that is planned for."""
+    """The session's graph is known. `ops` of the step kind that is planned for.
+
+    `usable_devices`: most that an op may choose from.
+    """
 
     fingerprint: str
     ops: int

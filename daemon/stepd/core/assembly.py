@@ -46,7 +46,8 @@ class Situation:
 
     `outputs`: names of the ops that the step kind fetches or runs. `pinned`: op to reason. `together`: sets
     of ops that share a device. `device_kinds`: op type to the device types that have a kernel, where not
-    all do. `splits`: what the hook can split. `today`: device by op, as traced.
+    all do. `keeps_types`: an op stays on the type of device that it has today. `splits`: what the hook can
+    split. `today`: device by op, as traced.
     """
 
     name: str
@@ -58,6 +59,7 @@ class Situation:
     pinned: Mapping[str, str] = field(default_factory=dict)
     together: tuple[tuple[str, ...], ...] = ()
     device_kinds: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    keeps_types: bool = False
     splits: tuple[SplitOffer, ...] = ()
 
 
@@ -205,6 +207,9 @@ def _seconds(graph: OpGraph, situation: Situation, seconds: Float, today: Index,
         for k, device in enumerate(devices):
             if device.type not in kinds:
                 allowed[rows, k] = False
+    if situation.keeps_types:
+        types = np.array([device.type for device in devices])
+        allowed &= types[today][:, None] == types[None, :]
     allowed = _alike_in_groups(allowed, graph.colocation)
     stay = fixed | ~allowed.any(axis=1)
     allowed[stay] = False

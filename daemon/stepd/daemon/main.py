@@ -9,13 +9,13 @@ import enum
 import json
 import os
 import sys
-from importlib.metadata import version as installed_version
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from stepd.core.errors import PlannerError, StepdError
+from stepd.daemon import installed
 from stepd.daemon.config import Configuration, load
 from stepd.daemon.errors import ConfigError
 from stepd.kernels import cache, cores
@@ -114,7 +114,7 @@ def warm_up(config: ConfigFile = None, sets: Setting = None) -> None:
 @app.command()
 def version() -> None:
     """Print the version."""
-    typer.echo(installed_version("stepd"))
+    typer.echo(installed.version())
 
 
 def main() -> None:

@@ -8,7 +8,6 @@ import asyncio
 import json
 import time
 from dataclasses import dataclass, field
-from importlib.metadata import version
 from typing import Any
 
 from stepd.core.activation_values import (
@@ -20,6 +19,7 @@ from stepd.core.activation_values import (
     Resumed,
 )
 from stepd.core.errors import PlannerError
+from stepd.daemon import installed
 from stepd.daemon.convert.job import job_info, job_message, session_detail, trial_messages
 from stepd.daemon.convert.strategy import from_json
 from stepd.daemon.errors import BadRequestError, GraphMissingError, NotNowError
@@ -43,7 +43,7 @@ class OperatorHandlers:
     def version(self) -> operator_pb2.GetVersionResponse:
         """What runs here, with its effective configuration."""
         return operator_pb2.GetVersionResponse(
-            version=version("stepd"),
+            version=installed.version(),
             instance_id=self.instance_id,
             started_unix_nanos=int(self.started_unix * 1e9),
             protocol=PROTOCOL,

@@ -63,6 +63,7 @@ def read_request(request: Any) -> tuple[Situation, list[Measured]]:
         pinned=request["pinned"],
         together=tuple(tuple(group) for group in request["together"]),
         device_kinds={op: tuple(kinds) for op, kinds in request["device_kinds"].items()},
+        keeps_types=request["keeps_types"],
         splits=tuple(
             SplitOffer(op, axis, parts, tuple(cut), tuple(joined), adds) for op, axis, parts, cut, joined, adds in request["splits"]
         ),

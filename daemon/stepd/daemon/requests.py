@@ -40,6 +40,7 @@ def plan_request(session: Session, store: Store, seconds: float, algorithm: str,
         "together": [list(group.op) for group in report.colocated],
         "splits": [(s.op, s.axis, s.max_parts, list(s.cut_bytes), list(s.joined_bytes), s.adds) for s in report.split],
         "device_kinds": _device_kinds(report.device_kinds),
+        "keeps_types": report.keeps_types,
         "measured": _measured(session, store),
         "seconds": seconds,
         "seed": session.state.losses + session.state.rounds,  # another round looks elsewhere

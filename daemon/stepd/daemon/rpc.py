@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 import hmac
 from collections.abc import AsyncIterator, Awaitable, Callable
-from importlib.metadata import version
 from typing import Any, TypeVar
 
 import grpc
@@ -19,6 +18,7 @@ from grpc_health.v1._async import HealthServicer
 from grpc_reflection.v1alpha import reflection
 
 from stepd.core.errors import StepdError
+from stepd.daemon import installed
 from stepd.daemon.errors import BadRequestError, NoSuchJobError, NotNowError
 from stepd.daemon.loop import Controller
 from stepd.daemon.malformed import Malformed, RefuseMalformed
@@ -83,7 +83,7 @@ class RuntimeService(runtime_pb2_grpc.RuntimeServicer):
         fingerprints = await asyncio.to_thread(self._controller.store.fingerprints)
         yield runtime_pb2.DaemonMessage(
             welcome=runtime_pb2.Welcome(
-                daemon_version=version("stepd"),
+                daemon_version=installed.version(),
                 instance_id=self._instance_id,
                 known_fingerprints=fingerprints,
             )

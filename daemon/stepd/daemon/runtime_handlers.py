@@ -7,6 +7,7 @@ the other jobs.
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 
 import structlog
 
@@ -156,8 +157,9 @@ class Connection:
         session.op_names = names
         if not known:
             await self._load_knowledge(session)
-        usable = sum(device.usable for device in session.devices)
-        await self._controller.apply(self._job, session, GraphReported(report.fingerprint, len(names), usable))
+        usable = [device.type for device in session.devices if device.usable]
+        choice = max(Counter(usable).values(), default=0) if report.keeps_types else len(usable)
+        await self._controller.apply(self._job, session, GraphReported(report.fingerprint, len(names), choice))
 
     async def _load_knowledge(self, session: Session) -> None:
         """Costs and lost strategies from earlier runs of this graph on these devices."""

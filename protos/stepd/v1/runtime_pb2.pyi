@@ -448,6 +448,7 @@ class GraphReport(google.protobuf.message.Message):
     LIFTED_FIELD_NUMBER: builtins.int
     SHARED_FIELD_NUMBER: builtins.int
     KEEPS_ORDER_FIELD_NUMBER: builtins.int
+    KEEPS_TYPES_FIELD_NUMBER: builtins.int
     session_id: builtins.str
     fingerprint: builtins.str
     """sha256 of the deterministic description of nodes, hex"""
@@ -455,6 +456,8 @@ class GraphReport(google.protobuf.message.Message):
     """TensorFlow's bytes with large constants cut; empty when the daemon knows the fingerprint"""
     keeps_order: builtins.bool
     """each device runs one op after the other, as a strategy's order says"""
+    keeps_types: builtins.bool
+    """an op stays on the type of device on which the program has it"""
     @property
     def pinned(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___PinnedOp]: ...
     @property
@@ -490,8 +493,9 @@ class GraphReport(google.protobuf.message.Message):
         lifted: collections.abc.Iterable[global___LiftedWait] | None = ...,
         shared: collections.abc.Iterable[global___SharedRead] | None = ...,
         keeps_order: builtins.bool = ...,
+        keeps_types: builtins.bool = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["colocated", b"colocated", "device_kinds", b"device_kinds", "fingerprint", b"fingerprint", "graph_def", b"graph_def", "keeps_order", b"keeps_order", "kind", b"kind", "lifted", b"lifted", "notes", b"notes", "pinned", b"pinned", "session_id", b"session_id", "shared", b"shared", "split", b"split"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["colocated", b"colocated", "device_kinds", b"device_kinds", "fingerprint", b"fingerprint", "graph_def", b"graph_def", "keeps_order", b"keeps_order", "keeps_types", b"keeps_types", "kind", b"kind", "lifted", b"lifted", "notes", b"notes", "pinned", b"pinned", "session_id", b"session_id", "shared", b"shared", "split", b"split"]) -> None: ...
 
 global___GraphReport = GraphReport
 

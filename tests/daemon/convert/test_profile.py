@@ -123,6 +123,19 @@ def test_kernels_of_renamed_ops_and_of_two_gpus() -> None:
     assert times(step) == {GPU: {"a": 300.0}, gpu_1: {"scope/b": 40.0}}
 
 
+def test_kernels_are_those_of_the_gpu_that_started_their_op():
+    """CUDA may count GPUs otherwise than the session does, and one that is divided has one line."""
+    gpu_1 = GPU.replace("GPU:0", "GPU:1")
+    step = parse(
+        (GPU, [node("a", 0, 10)]),
+        (gpu_1, [node("scope/b", 0, 10)]),
+        ("/device:GPU:0/stream:all", [node("scope/b:AddV2", 5, 40), node("a:MatMul", 45, 300)]),
+        names=(GPU, gpu_1),
+    )
+    assert times(step) == {GPU: {"a": 300.0}, gpu_1: {"scope/b": 40.0}}
+    assert not step.notes
+
+
 def test_gpu_without_kernel_times_says_so() -> None:
     step = parse((GPU, [node("a", 0, 10)]))
     assert times(step) == {GPU: {"a": 10.0}}

@@ -47,6 +47,7 @@ CORE = frozenset(
         "mutated.attributes",
         "owned.functions",
         "owned.iterators",
+        "owned.named_alike",
         "owned.tables",
         "partial_runs.partial",
         "queues.epochs",

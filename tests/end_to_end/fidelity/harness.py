@@ -1,11 +1,11 @@
 """Runs the programs beside this folder plain and under the hook, and says where their records differ.
 
-    python harness.py [--python PYTHON] [--modes plain,idle,...] [--seed S] [--every K] [--local-devices N] [--keep FOLDER]
-        [name or family ...]
+    python harness.py [--python PYTHON] [--modes plain,idle,...] [--seed S] [--every K] [--local-devices N] [--gpus] [--jobs N]
+        [--keep FOLDER] [name or family ...]
 
 A program knows nothing of stepd; a mode is nothing but environment variables, and with --local-devices the launcher. Many
 programs share one process, to save the import of TensorFlow; one that dies or hangs is counted as different and the next
-ones go on in a new process.
+ones go on in a new process. With --gpus programs see the machine's GPUs, with deterministic kernels; chaos makes three of each.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ import subprocess
 import sys
 import tempfile
 from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -78,7 +79,11 @@ def environment(mode: str, report: Path, seed: int = 1, every: int = 2, local_de
     env = {k: v for k, v in os.environ.items() if not k.startswith("STEPD_")}
     if local_devices:  # workers have one intra-op thread, and with more some processors' kernels sum in another order
         env["TF_NUM_INTRAOP_THREADS"] = "1"
-    env |= {"PYTHONHASHSEED": "0", "TF_CPP_MIN_LOG_LEVEL": "3", "CUDA_VISIBLE_DEVICES": "", "PYTHONDONTWRITEBYTECODE": "1"}
+    env |= {"PYTHONHASHSEED": "0", "TF_CPP_MIN_LOG_LEVEL": "3", "PYTHONDONTWRITEBYTECODE": "1"}
+    if os.environ.get("FIDELITY_GPUS"):
+        env |= {"TF_DETERMINISTIC_OPS": "1", "TF_FORCE_GPU_ALLOW_GROWTH": "true"}
+    else:
+        env["CUDA_VISIBLE_DEVICES"] = ""
     if mode == "plain":
         return env
     env |= {"STEPD_ENABLE": "1", "STEPD_REPORT": str(report)}
@@ -141,6 +146,18 @@ def run(
             records[name] = json.loads(path.read_text())
         left = [name for name in left if name not in records]
     return Outcome(records, read_report(report))
+
+
+def run_side_by_side(jobs: int, mode: str, programs: list[str], folder: Path, *args: Any, **chaos: int) -> Outcome:
+    """As `run`, in so many processes at once."""
+    with ThreadPoolExecutor(jobs) as pool:
+        shares = [programs[k::jobs] for k in range(min(jobs, len(programs)))]
+        made = [pool.submit(run, mode, share, folder / f"job{k}", *args, **chaos) for k, share in enumerate(shares)]
+        return merged([one.result() for one in made])
+
+
+def merged(parts: list[Outcome]) -> Outcome:
+    return Outcome({k: v for p in parts for k, v in p.records.items()}, [e for p in parts for e in p.events])
 
 
 def run_process(
@@ -243,6 +260,8 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--every", type=int, default=2)
     parser.add_argument("--local-devices", type=int, default=0, metavar="N", help="all modes but plain on N worker processes")
+    parser.add_argument("--gpus", action="store_true", help="let programs see the machine's GPUs, which are hidden otherwise")
+    parser.add_argument("--jobs", type=int, default=1, metavar="N", help="so many processes at once")
     parser.add_argument("--keep", type=Path)
     parser.add_argument("--path", help="PYTHONPATH of the programs, this process's own if not given")
     parser.add_argument("--core", action="store_true", help="the programs of the ordinary test run")
@@ -251,6 +270,8 @@ def main() -> int:
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that `finally` ends the programs too
     if args.path:
         os.environ["PYTHONPATH"] = args.path
+    if args.gpus:
+        os.environ["FIDELITY_GPUS"] = "1"
     folder = args.keep or Path(tempfile.mkdtemp(prefix="fidelity-"))
     chaos = {"seed": args.seed, "every": args.every, "local_devices": args.local_devices}
     total = 0
@@ -262,9 +283,8 @@ def main() -> int:
     def everything(mode: str, place: Path) -> Outcome:
         shutil.rmtree(place, ignore_errors=True)
         if not args.processes:
-            return run(mode, programs, place, args.python, **chaos)
-        parts = [run_process(mode, p, place / p, args.python, **chaos) for p in programs]
-        return Outcome({k: v for p in parts for k, v in p.records.items()}, [e for p in parts for e in p.events])
+            return run_side_by_side(args.jobs, mode, programs, place, args.python, **chaos)
+        return merged([run_process(mode, p, place / p, args.python, **chaos) for p in programs])
 
     plain = everything("plain", folder / "reference")
     for name in programs:

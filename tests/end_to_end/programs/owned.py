@@ -134,3 +134,34 @@ def program_in_place(record):
         for k in range(10):
             record.value(f"step {k}", sess.run(step)[1])
             record.value(f"{k}", sess.run([kept, copied], {row: [k % 3], value: [1.0]}))
+
+
+def program_named_alike(record):
+    """Two queues, of which the name of one's op is the name that the other shares; and a queue's handle as text."""
+    step = stepping()
+    one = tf.queue.FIFOQueue(40, [tf.int32], name="files")
+    other = tf.queue.FIFOQueue(40, [tf.int32], name="other", shared_name="files")
+    value = tf.placeholder(tf.int32, [])
+    puts = [one.enqueue(value), other.enqueue(value * 10)]
+    sizes, taken = [one.size(), other.size()], [one.dequeue(), other.dequeue()]
+    with tf.Session() as sess:
+        sess.run(tf.global_variables_initializer())
+        for k in range(12):
+            record.value(f"step {k}", sess.run(step)[1])
+            sess.run(puts, {value: k})
+            record.value(f"sizes {k}", sess.run(sizes))
+            if k % 3 == 2:
+                record.value(f"taken {k}", sess.run(taken))
+
+
+def program_told(record):
+    """The handle of a queue that bears no name, as text: with the number by which the session knows it."""
+    step = stepping()
+    queue = tf.queue.FIFOQueue(40, [tf.int32], name="kept")
+    put, text = queue.enqueue(tf.constant(1) + 1), tf.strings.format("{}", queue.queue_ref)
+    with tf.Session() as sess:
+        sess.run(tf.global_variables_initializer())
+        first = sess.run(text)
+        for k in range(10):
+            record.value(f"step {k}", sess.run([step, put])[0][1])
+            record.value(f"same {k}", sess.run(text) == first)

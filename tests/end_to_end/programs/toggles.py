@@ -253,3 +253,18 @@ def program_gradients(record):
             record.value(f"{k}", sess.run([loss, grads, hess], feed))
             sess.run(train, feed)
         record.value("all", sess.run(variables))
+
+
+def program_least_ops(record):
+    """From how many ops on TensorFlow rewrites a graph, as the program says: one more than there are, no fewer, and always."""
+    x = tf.placeholder(tf.float32, [None, 6])
+    y = x
+    for k in range(3):
+        y = tf.tanh(tf.matmul(y, np.random.RandomState(k).randn(6, 6).astype("f")) * 0.7 * 0.3 + 0.1) + y
+    count = len(tf.get_default_graph().get_operations())
+    for name, least in (("more", count + 1), ("as many", count), ("always", -1)):
+        config = tf.ConfigProto()
+        config.graph_options.rewrite_options.min_graph_nodes = least
+        with tf.Session(config=config) as sess:
+            for k in range(8):
+                record.value(f"{name} {k}", sess.run(y, {x: np.random.RandomState(k).randn(4, 6)}))

@@ -30,6 +30,27 @@ def test_what_draws_and_holds_more_than_a_place_in_a_stream_has_one_state(seed: 
     assert ("drawn" in obstacles) == (seed is not None), "a stream without a seed goes on anywhere"
 
 
+def test_what_gathers_batches_of_several_steps_has_one_state() -> None:
+    with tf.Graph().as_default() as graph:
+
+        @function.Defun(tf.float32)
+        def twice(x: Any) -> Any:
+            return x * 2.0
+
+        limits: dict[str, Any] = {"num_batch_threads": 1, "max_batch_size": 2, "batch_timeout_micros": 1000}
+        x = tf.zeros([1, 2])
+        batch = tf.raw_ops.Batch(in_tensors=[x], grad_timeout_micros=1000, name="batch", **limits)
+        tf.raw_ops.Unbatch(batched_tensor=batch[0][0], batch_index=batch[1], id=batch[2], timeout_micros=9, name="unbatch")
+
+        @function.Defun(tf.float32)
+        def inside(x: Any) -> Any:
+            return tf.raw_ops.BatchFunction(in_tensors=[x], captured_tensors=[], f=twice, Tout=[tf.float32], **limits)[0]
+
+        call = inside(x)
+        view = GraphView.parse(graph.as_graph_def().SerializeToString(), lambda name: name)
+    assert {"batch", "unbatch", call.op.name} <= classify(view).held.keys()
+
+
 @pytest.mark.parametrize("use_resource", [True, False])
 def test_what_xla_compiles_together_stays_together(use_resource: bool) -> None:
     with tf.Graph().as_default() as graph:

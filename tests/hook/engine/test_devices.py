@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import pytest
-from tensorflow.core.framework import kernel_def_pb2, node_def_pb2, types_pb2
+from tensorflow.core.framework import graph_pb2, kernel_def_pb2, node_def_pb2, types_pb2
+from tensorflow.core.protobuf import config_pb2
 
-from stepd.hook.engine import capi, devices
-from stepd.hook.engine.graphview import Node
+from stepd.hook.engine import capi, devices, session_config
+from stepd.hook.engine.graphview import GraphView, Node
+from stepd.hook.engine.home import allowed, home
+from stepd.hook.engine.settings import Chaos, EngineSettings
 from stepd.hook.model import SessionDevice
 
 JOB = "/job:localhost/replica:0/task:0/device:"
@@ -35,6 +38,7 @@ def machine(monkeypatch: pytest.MonkeyPatch) -> devices.Devices:
         "Labelled": [kernel("CPU"), kernel("GPU", "fast")],
         "Anywhere": [kernel("DEFAULT")],
         "Host": [kernel("CPU")],
+        "Const": [kernel("DEFAULT")],
     }
     monkeypatch.setattr(capi, "kernel_defs", registered.__getitem__)
     for cached in (devices._kernels, devices._constrained, devices._has_kernel):
@@ -58,6 +62,50 @@ def test_kernels_decide_where_an_op_goes(machine: devices.Devices, asked: Node, 
 
     assert machine.home(asked) == JOB + home
     assert sum("GPU" in name for name in machine.allowed(asked)) == on_gpus
+
+
+def view_of(*nodes: node_def_pb2.NodeDef) -> GraphView:
+    return GraphView.parse(graph_pb2.GraphDef(node=nodes).SerializeToString(), lambda name: name)
+
+
+def test_an_op_stays_on_its_type_of_device_and_a_company_where_all_of_it_has_kernels(machine: devices.Devices) -> None:
+    """Kernels of another type round otherwise; what is colocated with an op for CPUs only is plainly on a CPU, too."""
+    free, tied, host, constant = (node_def_pb2.NodeDef(name=n) for n in ("free", "tied", "host", "constant"))
+    free.op, tied.op, host.op, constant.op = "Floats", "Floats", "Host", "Const"
+    for made in (free, tied, host):
+        made.attr["T"].type = types_pb2.DT_FLOAT
+    host.attr["_class"].list.s.append(b"loc:@tied")
+    view = view_of(free, tied, host, constant)
+
+    def where(name: str, among: devices.Devices = machine) -> set[str]:
+        return {devices.parse(device).type for device in allowed(view, among, view.nodes[name])}
+
+    assert home(view, machine, view.nodes["tied"]) == home(view, machine, view.nodes["host"]) == f"{JOB}CPU:0"
+    assert where("free") == {"GPU"} and where("tied") == where("host") == {"CPU"}
+    assert where("constant") == {"CPU", "GPU"}, "it is the same everywhere"
+    assert where("free", devices.Devices(machine.all, "override")) == {"CPU", "GPU"}, "as the operator asks"
+
+
+def test_how_many_devices_there_are_to_choose_from() -> None:
+    cpu, *gpus = (SessionDevice(JOB + name, name[:3], 1 << 30) for name in ("CPU:0", "GPU:0", "GPU:1"))
+    assert devices.Devices((cpu, gpus[0]), "free").alternatives == 1
+    assert devices.Devices((cpu, gpus[0]), "override").alternatives == 2
+    assert devices.Devices((cpu, *gpus), "free").alternatives == 2
+    assert devices.Devices((cpu, *gpus), "free").peers == (f"{JOB}GPU:0", f"{JOB}GPU:1")
+
+
+def test_chaos_divides_gpus_that_the_program_leaves_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(session_config, "_physical_gpus", lambda: ("one", "other"))
+    settings = EngineSettings(chaos=Chaos(1, devices=3))
+    asked = config_pb2.ConfigProto()
+    made = session_config.for_chaos(asked, settings)
+    assert [len(gpu.memory_limit_mb) for gpu in made.gpu_options.experimental.virtual_devices] == [3, 3]
+    names = ("CPU:1", "CPU:2", "GPU:2", "GPU:3", "GPU:4", "GPU:5")
+    assert session_config.added_by_chaos(asked, made) == tuple(JOB + name for name in names)
+    assert not session_config.for_chaos(asked, settings, direct=False).gpu_options.experimental.virtual_devices
+    for key, value in (("visible_device_list", "0"), ("per_process_gpu_memory_fraction", 0.5)):
+        own = config_pb2.ConfigProto(gpu_options={key: value})
+        assert not session_config.for_chaos(own, settings).gpu_options.experimental.virtual_devices
 
 
 def test_gpus_are_counted_as_numbers() -> None:

@@ -54,3 +54,27 @@ def test_a_graph_that_computes_nothing_yet_is_switched_when_it_has_grown(hooked:
         for _ in range(6):
             session.run(x)
     assert any(switch.ok and not switch.rollback for switch in listener.switches)
+
+
+@pytest.mark.parametrize("way", ["in-session", "restart"])
+def test_the_program_says_how_few_ops_stay_as_they_are(way: Any, hooked: Any, two_devices: Any) -> None:
+    def steps(least: int) -> list[bytes]:
+        config = type(two_devices)()
+        config.CopyFrom(two_devices)
+        config.graph_options.rewrite_options.min_graph_nodes = least
+        with tf.Graph().as_default() as graph:
+            x = made = tf.placeholder(tf.float32, [None, 6])
+            for k in range(3):
+                weights = np.random.RandomState(k).randn(6, 6).astype("f")
+                made = tf.tanh(tf.matmul(made, weights) * 0.7 * 0.3 + 0.1) + made
+            assert len(graph.get_operations()) < 40
+            with tf.Session(config=config) as session:
+                return [session.run(made, {x: np.random.RandomState(k).randn(4, 6)}).tobytes() for k in range(8)]
+
+    as_they_are, rewritten = steps(40), steps(0)
+    assert as_they_are != rewritten  # or this shows nothing
+    listener = hooked(chaos=Chaos(1, way, seed=1, devices=2))
+    assert steps(40) == as_they_are
+    assert not any(switch.ok for switch in listener.switches)
+    assert steps(0) == rewritten
+    assert any(switch.ok for switch in listener.switches)

@@ -118,7 +118,8 @@ def _shared_reason(node: Any, bodies: Callable[[Any], list[Any]]) -> str:
     called = bodies(node)
     for body in called:
         for inner in body.node_def:
-            if not graphview.function_attrs(inner.op) and graphview.op_def(inner.op) is not None:
+            calls_none = not graphview.function_attrs(inner.op) or inner.op in rules.SHARED
+            if calls_none and graphview.op_def(inner.op) is not None:
                 why = state_inside(inner)
                 if why and inner.op not in rules.VARIABLES:
                     return f"calls {body.signature.name}, where {inner.name} stays: {why}"

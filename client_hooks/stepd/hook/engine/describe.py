@@ -32,6 +32,7 @@ def describe(
         device_kinds=_device_kinds(view, devices),
         notes=(*_device_notes(view, user_devices), *races.notes(view, list(kinds))),
         restart_obstacles=obstacles,
+        keeps_types=devices.keep_types,
     )
 
 

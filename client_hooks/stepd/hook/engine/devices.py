@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import re
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any
 
@@ -72,12 +73,44 @@ class Devices:
         self.names = frozenset(d.name for d in found)
         self.usable = tuple(d for d in found if d.usable)
         self._types = frozenset(d.type for d in self.usable)
+        self._all_types = frozenset(d.type for d in found)
         self._user_devices = user_devices
         self._soft = soft
 
-    def home(self, node: Node) -> str:
-        """Where TensorFlow puts an op by default: the best type that has a kernel, lowest index, default task."""
-        if node.device in self.names:
+    @property
+    def mixed(self) -> bool:
+        """Are there several types? Kernels of one type round otherwise than those of another."""
+        return len(self._all_types) > 1
+
+    @property
+    def keep_types(self) -> bool:
+        """Does an op stay on the type of device on which the program has it? Else it may go wherever it has a kernel."""
+        return self.mixed and self._user_devices != "override"
+
+    @property
+    def alternatives(self) -> int:
+        """Most devices that any op may choose from."""
+        if not self.keep_types:
+            return len(self.usable)
+        return max((sum(d.type == kind for d in self.usable) for kind in self._types), default=0)
+
+    @property
+    def peers(self) -> tuple[str, ...]:
+        """The usable devices that can do the same with the same result: the GPUs where there are any, and types are kept."""
+        best = "CPU" if "GPU" not in self._types else "GPU"
+        return tuple(d.name for d in self.usable if not self.keep_types or d.type == best)
+
+    def able(self, node: Node) -> frozenset[str]:
+        """The device types of the session that have a kernel for the op."""
+        return frozenset(kernel_types(node.op, node.proto, self._all_types))
+
+    def home(self, node: Node, able: Collection[str] | None = None) -> str:
+        """Where TensorFlow puts an op by default: the best type that has a kernel, lowest index, default task.
+
+        `able`: the types that all have a kernel on with which it must share a device.
+        """
+        able = self.able(node) if able is None else able
+        if node.device in self.names and (not self._soft or parse(node.device).type in able):
             return node.device
         wanted = parse(node.device)
         fitting = [d for d in self.all if agrees(d.name, wanted)] or list(self.all)
@@ -86,7 +119,7 @@ class Devices:
             fitting = [d for d in fitting if _task(d.name) == task] or fitting
         fitting.sort(key=lambda d: (d.type == "CPU", _position(d.name)))
         for device in fitting:
-            if has_kernel(node.op, node.proto, device.type):
+            if device.type in able:
                 return device.name
         return fitting[-1].name
 

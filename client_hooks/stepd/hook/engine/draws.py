@@ -11,8 +11,8 @@ from dataclasses import dataclass
 
 import numpy as np
 from tensorflow.core.framework import types_pb2
-from tensorflow.python.framework import tensor_util
 
+from stepd.hook.arrays import array_of
 from stepd.hook.engine import graphview, rules
 from stepd.hook.engine.graphview import GraphView, Node, split_input
 from stepd.hook.ports import StepKind
@@ -60,7 +60,7 @@ def drawn_at_once(view: GraphView, node: Node) -> int | None:
     shape = view.nodes[source]
     if shape.op != "Const" or index != 0:
         return None
-    return int(np.prod(tensor_util.MakeNdarray(shape.proto.attr["value"].tensor), dtype=np.int64))
+    return int(np.prod(array_of(shape.proto.attr["value"].tensor), dtype=np.int64))
 
 
 def shape_is_long(node: Node) -> bool:

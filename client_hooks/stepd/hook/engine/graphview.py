@@ -12,6 +12,8 @@ from typing import Any, NamedTuple
 from tensorflow.core.framework import graph_pb2, node_def_pb2, types_pb2
 from tensorflow.python.framework import op_def_registry
 
+from stepd.hook.engine import rules
+
 _REF = 100  # DataType numbers of reference types begin here
 
 
@@ -101,9 +103,19 @@ class GraphView:
         return list(seen.values())
 
 
+UNNAMED = b"\0"
+"""Before the name of an op in the place of a name that it does not give what it owns."""
+
+
 def name_of_state(node: Any) -> tuple[bytes, bytes]:
-    """(container, name) by which a session knows what a NodeDef owns: ops that say the same stand for the same."""
-    return node.attr["container"].s, node.attr["shared_name"].s or node.name.encode()
+    """(container, name) by which a session knows what a NodeDef owns: ops that say the same stand for the same.
+
+    What has no name is called after its op, in its kernel, by a number too, so that no name says the same; variables, and tables
+    that ask for it, by the op's name alone.
+    """
+    name, op = node.attr["shared_name"].s, node.name.encode()
+    after_op = node.op in rules.VARIABLES or ("use_node_name_sharing" in node.attr and node.attr["use_node_name_sharing"].b)
+    return node.attr["container"].s, name or (op if after_op else UNNAMED + op)
 
 
 def _closure(names: Iterable[str], neighbours: Callable[[str], Iterable[str]]) -> set[str]:

@@ -100,7 +100,7 @@ def new_session_ref(graph: Any, options: Any) -> Any:
     cluster = None if session._target or settings.local_cluster is None else settings.local_cluster()
     log_of_placements = placements.of(session)
     asked = session._config if log_of_placements is None else log_of_placements.quiet
-    config = session_config.for_chaos(asked, settings)
+    config = session_config.for_chaos(asked, settings, direct=not session._target)
     added = () if config is None or session._target or cluster is not None else session_config.added_by_chaos(asked, config)
     native = "a server has executors of its own"
     if cluster is None and not session._target:
@@ -116,7 +116,8 @@ def new_session_ref(graph: Any, options: Any) -> Any:
     soft = asked is None or asked.allow_soft_placement
     placer = None if cluster is None else WorkerPlacer(cluster.workers, cluster.trainer, soft)
     # Of a server's session that is a device of the master's own task, which every step may count on.
-    mirror = Mirror(session._graph, placer, lowest_on="/device:CPU:0" if cluster is None else cluster.trainer)
+    lowest_on = "/device:CPU:0" if cluster is None else cluster.trainer
+    mirror = Mirror(session._graph, placer, lowest_on, session_config.smallest(asked))
     raw = _made(mirror.graph.handle, options)
     engine = SessionEngine(weakref.ref(session), session, mirror, observer, settings, cluster)
     if cluster is not None:

@@ -18,8 +18,8 @@ from stepd.hook.engine.cluster import WorkerPlacer
 from stepd.hook.engine.copy import keep_resource_name
 from stepd.hook.engine.graphview import split_input, with_node
 
-# Grappler leaves graphs of fewer ops as they are (`min_graph_nodes` of its config).
-_SMALLEST = 4
+# Grappler leaves graphs of fewer ops as they are, if its config does not say otherwise (`min_graph_nodes`).
+SMALLEST = 4
 _SOURCES = frozenset({"Const", "Identity", "NoOp", "Placeholder"})
 
 
@@ -34,8 +34,9 @@ def scopes_of(name: str) -> Iterable[str]:
 class Mirror:
     """One session's copy of the user's graph. Not thread-safe: call it under the graph's session lock."""
 
-    def __init__(self, user_graph: Any, placer: WorkerPlacer | None = None, lowest_on: str = "") -> None:
-        """`lowest_on`: the device of the constant, and of the ballast, that runs of copies ask for; "" for none."""
+    def __init__(self, user_graph: Any, placer: WorkerPlacer | None = None, lowest_on: str = "", smallest: int = SMALLEST) -> None:
+        """`lowest_on`: the device of the constant, and of the ballast, that runs of copies ask for; "" for none. `smallest`: of
+        so many ops TensorFlow rewrites a graph."""
         # Weakly: the session holds its graph, and both go when the program lets go of them.
         self._user_graph = weakref.ref(user_graph)
         self.placer = placer
@@ -46,6 +47,7 @@ class Mirror:
         # a graph with conditions). What a run asks for stays, and of that the first by name lies lowest.
         self.lowest: Any = None
         self._lowest_on = lowest_on
+        self._smallest = smallest
         self.ballast = Ballast(self.graph, lowest_on)
         # User ops whose name could not be used in the mirror: user name -> (name here, operation here).
         self.aliases: dict[str, tuple[str, Any]] = {}
@@ -69,7 +71,9 @@ class Mirror:
 
     def is_left_as_it_is(self) -> bool:
         """Is the graph so small that Grappler does nothing to what it computes? With nodes of the hook's own it would."""
-        return 0 < self._count < _SMALLEST and any(o.type not in _SOURCES for o in self.user_graph.get_operations()[: self._count])
+        if not 0 < self._count < self._smallest:
+            return False
+        return any(operation.type not in _SOURCES for operation in self.user_graph.get_operations()[: self._count])
 
     def stale(self) -> bool:
         """Has the user added ops since the last `sync`?"""
@@ -82,7 +86,7 @@ class Mirror:
         for operation in operations[self._count :]:
             names.avoid(operation.name)
             self._made_once |= operation.type in rules.MADE_ONCE
-        if self._lowest_on and self.lowest is None and len(operations) >= _SMALLEST:
+        if self._lowest_on and self.lowest is None and len(operations) >= self._smallest:
             self._begin(self.user_graph.graph_def_versions)
         if self._count == 0 and not any(names.is_taken(operation.name) for operation in operations):
             capi.import_graph_def(self.graph, self._placed(capi.graph_bytes(self.user_graph)))
@@ -97,7 +101,7 @@ class Mirror:
         """A new mirror of what this one has of the user's graph, without the nodes of the hook's own."""
         whole = graph_pb2.GraphDef.FromString(capi.graph_handle_bytes(self.graph.handle))
         user_names = {here: name for name, (here, _) in self.aliases.items()}
-        made = Mirror(self.user_graph, self.placer, self._lowest_on)
+        made = Mirror(self.user_graph, self.placer, self._lowest_on, self._smallest)
         graph = graph_pb2.GraphDef(versions=whole.versions, library=whole.library)
         for node in whole.node:
             if is_own(node.name):

@@ -12,6 +12,7 @@ from stepd.hook.engine import rules
 from stepd.hook.engine.classify import Classes
 from stepd.hook.engine.devices import Devices
 from stepd.hook.engine.graphview import GraphView, Node
+from stepd.hook.engine.home import allowed
 from stepd.hook.engine.home import home as home_of
 from stepd.hook.engine.reads import NOTHING, First, possible
 from stepd.hook.engine.terms import Orders
@@ -66,7 +67,7 @@ def resolve(strategy: LiveStrategy, view: GraphView, classes: Classes, devices: 
             wanted = wanted_by_group.setdefault(group, device)
             if wanted != device:
                 refused.append(NotHonoured(name, device, wanted))
-        elif name in classes.pinned or device not in devices.allowed(node):
+        elif name in classes.pinned or device not in allowed(view, devices, node):
             if device != home:
                 refused.append(NotHonoured(name, device, home))
         elif device != home:
@@ -134,7 +135,7 @@ def _constants_follow(view: GraphView, device_of: dict[str, str], devices: Devic
         device_of.pop(name, None)
         places = {device_of.get(reader) for reader in view.consumers[name]}
         device = places.pop() if len(places) == 1 else None
-        if device is not None and device in devices.allowed(view.nodes[name]):
+        if device is not None and device in allowed(view, devices, view.nodes[name]):
             device_of[name] = device
 
 
@@ -151,7 +152,7 @@ def _place_group(
     homes = [home_of(view, devices, n) for n in nodes]
     if all(home == device for home in homes):
         return []
-    fits = all(n.name not in classes.pinned and device in devices.allowed(n) for n in nodes)
+    fits = all(n.name not in classes.pinned and device in allowed(view, devices, n) for n in nodes)
     if not fits:
         return [NotHonoured(n.name, device, home) for n, home in zip(nodes, homes, strict=True)]
     device_of.update((name, device) for name in group)

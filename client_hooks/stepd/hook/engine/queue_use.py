@@ -9,8 +9,8 @@ from collections.abc import Collection, Mapping
 from typing import NamedTuple
 
 import numpy as np
-from tensorflow.python.framework import tensor_util
 
+from stepd.hook.arrays import array_of
 from stepd.hook.engine import graphview, queues, rules
 from stepd.hook.engine.draws import executed
 from stepd.hook.engine.graphview import GraphView, Node
@@ -76,7 +76,7 @@ def _elements(view: GraphView, node: Node) -> int:
         return 1
     count = view.nodes[node.inputs[1][0]]
     # How many is computed: more than there can be, then.
-    return int(np.max(tensor_util.MakeNdarray(count.proto.attr["value"].tensor))) if count.op == "Const" else 1 << 31
+    return int(np.max(array_of(count.proto.attr["value"].tensor))) if count.op == "Const" else 1 << 31
 
 
 def _ends(node: Node) -> bool:

@@ -14,8 +14,10 @@ VARIABLE_OP_PREFIXES = (
     "ResourceApply", "ResourceSparseApply", "ResourceScatter", "Apply", "SparseApply", "Scatter",
 )  # fmt: skip
 
-# Stateful without a resource of their own: a second node of the kind would begin again, or wait for the first.
+# With a state of their own, whether TensorFlow calls it one or not: a second node of the kind would begin again, wait for the
+# first, or gather batches by itself.
 SHARED = frozenset({
+    "Batch", "BatchFunction", "Unbatch", "UnbatchGrad",
     "Placeholder", "PlaceholderV2", "PlaceholderWithDefault", "OneShotIterator", "RecordInput", "Skipgram",
     "NegTrain", "Stage", "Unstage", "StagePeek", "StageSize", "StageClear", "OrderedMapStage",
     "MapStage", "_Send", "_Recv", "_HostSend", "_HostRecv", "GetSessionHandle", "GetSessionHandleV2",

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import re
 from typing import Any
 
 from tensorflow.core.protobuf.config_pb2 import OptimizerOptions
 from tensorflow.core.protobuf.rewriter_config_pb2 import RewriterConfig
+from tensorflow.python.framework import config as tf_config
 
+from stepd.hook.engine.mirror import SMALLEST
 from stepd.hook.engine.settings import EngineSettings
 from stepd.hook.log import logger as log
 from stepd.hook.order.native import provider
+
+_LOGICAL_GPU_MB = 4096  # of what chaos divides a GPU into
 
 # Versions have some of these.
 _PRECISIONS = (
@@ -22,20 +27,37 @@ _AUTO_JIT = re.compile(r"--tf_xla_auto_jit=(?!(0|-1)\b)")
 _CLUSTERS = "which rounds something else where its clusters are cut"
 
 
-def for_chaos(config: Any, settings: EngineSettings) -> Any:
-    """A copy of the program's `config` with the CPU devices that chaos asks for; None where it asks for none."""
+def for_chaos(config: Any, settings: EngineSettings, direct: bool = True) -> Any:
+    """A copy of the program's `config` with the devices that chaos asks for; None where it asks for none.
+
+    A GPU becomes several logical ones, except where the program itself divides it or says what part of it it wants, and for a
+    session that is not `direct`, whose devices are its server's.
+    """
     if settings.chaos is None or not settings.chaos.devices:
         return None
     more = type(config)()
     more.CopyFrom(config)
     more.device_count["CPU"] = max(settings.chaos.devices, config.device_count.get("CPU", 1))
+    gpus, wanted = more.gpu_options, direct and config.device_count.get("GPU", 1) > 0
+    if wanted and not (gpus.experimental.virtual_devices or gpus.per_process_gpu_memory_fraction or gpus.visible_device_list):
+        for _ in _physical_gpus():
+            gpus.experimental.virtual_devices.add(memory_limit_mb=[_LOGICAL_GPU_MB] * settings.chaos.devices)
     return more
+
+
+@functools.cache
+def _physical_gpus() -> tuple[str, ...]:
+    return tuple(device.name for device in tf_config.list_physical_devices("GPU"))
 
 
 def added_by_chaos(asked: Any, made: Any) -> tuple[str, ...]:
     """Full names of the devices that a direct session of config `made` has and one of `asked` would not have."""
     there = asked.device_count.get("CPU", 1) if asked is not None else 1
-    return tuple(f"/job:localhost/replica:0/task:0/device:CPU:{k}" for k in range(there, made.device_count["CPU"]))
+    added = [f"CPU:{k}" for k in range(there, made.device_count["CPU"])]
+    divided = made.gpu_options.experimental.virtual_devices
+    if divided and not (asked is not None and asked.gpu_options.experimental.virtual_devices):
+        added += [f"GPU:{k}" for k in range(len(divided), sum(len(gpu.memory_limit_mb) for gpu in divided))]
+    return tuple(f"/job:localhost/replica:0/task:0/device:{name}" for name in added)
 
 
 def without_added(text: str, added: tuple[str, ...]) -> str:
@@ -44,6 +66,12 @@ def without_added(text: str, added: tuple[str, ...]) -> str:
         text = re.sub(rf", {re.escape(name)}(?!\d)", "", text)
         text = text.replace(f" on {name} by allocator", f" on {name.rpartition(':')[0]}:0 by allocator")
     return text
+
+
+def smallest(config: Any) -> int:
+    """Of how many ops Grappler rewrites a graph in a session of the program's `config`."""
+    asked = 0 if config is None else config.graph_options.rewrite_options.min_graph_nodes
+    return asked or SMALLEST
 
 
 def kept_as_it_is(config: Any) -> str:

@@ -178,7 +178,7 @@ class SessionEngine:
             keeps = switcher.ordering.keeps
         obstacles = (obstacle,) if obstacle else inventory(view, self.kinds.history()).obstacles
         graph_def = capi.graph_bytes(self.mirror.user_graph)
-        offers = self.settings.splits and len(switcher.devices.usable) > 1
+        offers = self.settings.splits and switcher.devices.alternatives > 1
         offered = switcher.splitting.offered(view, classes) if offers else ()
         described = describe(view, classes, switcher.devices, graph_def, kinds, self.settings.user_devices, obstacles)
         return replace(described, splits=offered, lifted=lifted, shared=shared, keeps_order=keeps)

@@ -14,7 +14,8 @@ UserDevices = Literal["free", "keep", "override"]
 
 @dataclass(frozen=True)
 class Chaos:
-    """Switch to a random valid strategy after every `switch_every` runs; `devices` > 0: that many CPU devices per session.
+    """Switch to a random valid strategy after every `switch_every` runs; `devices` > 0: that many CPU devices per session, and as
+    many on each GPU, where there is one.
 
     `order`: strategies have priorities too, which are enforced as STEPD_ORDER says.
     """

@@ -13,7 +13,7 @@ from stepd.hook.engine.classify import Classes, classify
 from stepd.hook.engine.cluster import needs_trainer
 from stepd.hook.engine.devices import Devices
 from stepd.hook.engine.graphview import GraphView
-from stepd.hook.engine.home import home
+from stepd.hook.engine.home import allowed, home
 from stepd.hook.engine.kinds import Kind
 from stepd.hook.engine.mirror import Mirror
 from stepd.hook.engine.reads import First, Unordered
@@ -165,5 +165,5 @@ class Sight:
         return [(members, self._common(members, devices)) for members in (*alone, *together)]
 
     def _common(self, members: tuple[str, ...], devices: Devices) -> tuple[str, ...]:
-        allowed = [devices.allowed(self.view().nodes[name]) for name in members]
-        return tuple(d for d in allowed[0] if all(d in other for other in allowed[1:]))
+        each = [allowed(self.view(), devices, self.view().nodes[name]) for name in members]
+        return tuple(d for d in each[0] if all(d in other for other in each[1:]))

@@ -11,6 +11,7 @@ from collections.abc import Collection, Mapping
 from stepd.hook.engine.classify import Classes
 from stepd.hook.engine.devices import Devices
 from stepd.hook.engine.graphview import GraphView
+from stepd.hook.engine.home import allowed
 from stepd.hook.engine.mirror import Mirror
 from stepd.hook.log import logger as log
 from stepd.hook.model import LiveStrategy, NotHonoured, Split, SplitOffer
@@ -86,7 +87,7 @@ class Splitting:
 
     def _everything(self, strategy: LiveStrategy, ways: Mapping[str, tuple[Way, int]], devices: Devices) -> list[Split]:
         """What `replicate` means: all regions, one part a device, sums by a tree of their names."""
-        names = tuple(device.name for device in devices.usable)
+        names = devices.peers
         if not strategy.replicate or len(names) < 2:
             return []
         tree = by_names(names)
@@ -99,7 +100,7 @@ def _obstacle(split: Split, view: GraphView, classes: Classes, devices: Devices)
         return "it is not in the graph"
     if split.op in classes.pinned:
         return f"it stays as it is: {classes.pinned[split.op]}"
-    wrong = next((d for d in split.devices if d not in devices.allowed(node)), None)
+    wrong = next((d for d in split.devices if d not in allowed(view, devices, node)), None)
     return f"it cannot run on {wrong}" if wrong is not None else ""
 
 

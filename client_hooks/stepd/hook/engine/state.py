@@ -19,6 +19,7 @@ from stepd.hook.engine.graphview import GraphView
 
 MUTABLE_TABLES = frozenset({"MutableHashTableV2", "MutableHashTableOfTensorsV2", "MutableDenseHashTableV2"})
 _EMPTIES = frozenset({"LookupTableRemoveV2", "LookupTableImportV2"})
+_TELLING = frozenset({"AsString", "Print", "PrintV2", "StringFormat"})
 _STATELESS_SOURCES = frozenset({"Placeholder", "PlaceholderV2", "PlaceholderWithDefault"})
 _IN_PROCESS = frozenset({"PyFunc", "EagerPyFunc", "PyFuncStateless", "GeneratorDataset"})
 # Data sets that write files as they go. Where they are in those goes with the old session, or becomes other files in the new one.
@@ -70,6 +71,7 @@ def inventory(view: GraphView, history: History | None = None) -> Inventory:
             obstacles += _dataset_obstacles(view, node)
         elif node.op not in _STATELESS_SOURCES and node.name not in draws and (why := shared_reason(view, node)):
             obstacles.append(f"{node.name} ({node.op}): {why}")
+    obstacles += [why for name in (*tables, *iterators, *carried) if (why := _number_told(view, name))]
     calls = owned.variables_in_functions(view, variables, ran)
     obstacles += [f"{name} calls a function with a variable that is nowhere else" for name in calls]
     return Inventory(tuple(variables), tuple(tables), iterators, tuple(carried), tuple(obstacles), draws)
@@ -82,6 +84,14 @@ def may_have_run(view: GraphView, history: History) -> set[str]:
         ran |= executed(view, kind)
     ends = {graphview.split_input(n)[0] for kind in history.uncertain for n in (*kind.fetches, *kind.targets)}
     return ran | view.ancestors(ends & view.nodes.keys())
+
+
+def _number_told(view: GraphView, name: str) -> str:
+    """A handle as text has the number of what bears no name; another session would have another one."""
+    bears_none = graphview.name_of_state(view.nodes[name].proto)[1].startswith(graphview.UNNAMED)
+    if bears_none and any(use.op in _TELLING for use in owned.uses(view, name)):
+        return f"the program may be told by which number the session knows {name}"
+    return ""
 
 
 def _iterator_obstacles(view: GraphView, name: str, makers: Sequence[str], history: History | None) -> list[str]:

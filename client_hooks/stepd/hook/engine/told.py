@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from tensorflow.core.protobuf import config_pb2
 
 from stepd.hook.engine import capi, names, requests
+from stepd.hook.engine.devices import Devices
 from stepd.hook.engine.kinds import Kind
 from stepd.hook.engine.worker import worker
 from stepd.hook.log import logger as log
@@ -151,7 +152,7 @@ class Told:
 
     def _may_move(self) -> bool:
         try:
-            return sum(device.usable for device in self._engine.devices()) > 1
+            return Devices(self._engine.devices(), self._engine.settings.user_devices).alternatives > 1
         except Exception:  # the program's own run says what is wrong with the session
             return False
 

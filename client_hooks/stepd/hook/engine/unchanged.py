@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
-from tensorflow.python.framework import tensor_util
 
+from stepd.hook.arrays import array_of
 from stepd.hook.engine import folded
 from stepd.hook.engine.graphview import GraphView, Node
 
@@ -109,4 +109,4 @@ def _constant(view: GraphView, name: str) -> np.ndarray | None:
     node = view.nodes[name]
     if node.op != "Const" or node.proto.attr["value"].ByteSize() > _LARGEST:
         return None
-    return np.asarray(tensor_util.MakeNdarray(node.proto.attr["value"].tensor))
+    return array_of(node.proto.attr["value"].tensor)

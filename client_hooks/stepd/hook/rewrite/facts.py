@@ -12,10 +12,9 @@ from fractions import Fraction
 from types import SimpleNamespace
 from typing import Any
 
-import numpy as np
 from tensorflow.core.framework import types_pb2
-from tensorflow.python.framework import tensor_util
 
+from stepd.hook.arrays import array_of
 from stepd.hook.engine import graphview
 from stepd.hook.engine.graphview import GraphView, Node
 from stepd.hook.rewrite import table
@@ -208,8 +207,7 @@ def _constant(node: Node) -> Array | None:
         size *= dim.size
     if size > _LARGEST_CONSTANT:
         return None
-    made: Array = np.asarray(tensor_util.MakeNdarray(tensor))
-    return made
+    return array_of(tensor)
 
 
 def _topological(view: GraphView) -> list[str]:

@@ -201,18 +201,19 @@ def _canonical(device: str, devices: Collection[str]) -> str:
 def _observation(
     host: dict[str, _Line], stream: dict[str, _Line], transfers: list[_Transfer], sizes: StepObservation
 ) -> StepObservation:
-    seen, overhead, notes = [], 0.0, []
+    seen, notes = [], []
+    kernels, overhead = _kernels(host, stream)
     for device, line in host.items():
-        kernels = stream.get(device)
-        if "/device:GPU" in device and kernels is None:
-            notes.append(f"no kernel times of {device} in the trace: host times are used (CUPTI held by another tool or denied?)")
         times, own = _summed(line)
         overhead += own
-        if kernels is not None:
-            real, own = _summed(kernels)
-            overhead += own
-            # An op that launched no kernel still costs its launch; one that did costs what its kernels took.
-            times = {op: real.get(op, 0.0) for op in times} | real
+        if "/device:GPU" in device:
+            if not stream:
+                notes.append(
+                    f"no kernel times of {device} in the trace: host times are used (CUPTI held by another tool or denied?)"
+                )
+            else:  # an op that launched no kernel still costs its launch; one that did costs what its kernels took
+                real = kernels.get(device, {})
+                times = {op: real.get(op, 0.0) for op in times} | real
         seen.append(DeviceObservation(device, tuple(times), np.array(list(times.values()))))
     return StepObservation(
         devices=tuple(seen),
@@ -225,6 +226,28 @@ def _observation(
         overhead_seconds=overhead,
         notes=tuple(notes),
     )
+
+
+def _kernels(host: dict[str, _Line], stream: dict[str, _Line]) -> tuple[dict[str, dict[str, float]], float]:
+    """Seconds of kernels by device and op, and of kernels of no op. A stream line has the number that CUDA knows the GPU by; the
+    session may know it by another one (`visible_device_list`), or as several (`virtual_devices`): who started an op says where it
+    ran.
+    """
+    where: dict[str, set[str]] = {}
+    for device, line in host.items():
+        for op in line.ops:
+            if op is not None and "/device:GPU" in device:
+                where.setdefault(op, set()).add(device)
+    found: dict[str, dict[str, float]] = {}
+    overhead = 0.0
+    for device, line in stream.items():
+        times, own = _summed(line)
+        overhead += own
+        for op, seconds in times.items():
+            starters = where.get(op, set())
+            at = found.setdefault(next(iter(starters)) if len(starters) == 1 else device, {})
+            at[op] = at.get(op, 0.0) + seconds
+    return found, overhead
 
 
 def _made(host: dict[str, _Line]) -> dict[tuple[str, str], float]:
