@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from tensorflow.core.framework import graph_pb2, kernel_def_pb2, node_def_pb2, types_pb2
 from tensorflow.core.protobuf import config_pb2
 
 from stepd.hook.engine import capi, devices, session_config
+from stepd.hook.engine.copy import copied_nodes
 from stepd.hook.engine.graphview import GraphView, Node
 from stepd.hook.engine.home import allowed, home
 from stepd.hook.engine.settings import Chaos, EngineSettings
@@ -84,6 +87,19 @@ def test_an_op_stays_on_its_type_of_device_and_a_company_where_all_of_it_has_ker
     assert where("free") == {"GPU"} and where("tied") == where("host") == {"CPU"}
     assert where("constant") == {"CPU", "GPU"}, "it is the same everywhere"
     assert where("free", devices.Devices(machine.all, "override")) == {"CPU", "GPU"}, "as the operator asks"
+
+
+def test_what_was_on_a_type_of_device_for_its_company_alone_stays_there_without_it() -> None:
+    """What prepares the update of a variable that lies on a CPU, since there is no kernel for a GPU, is colocated with it."""
+    variable, update = (node_def_pb2.NodeDef(name=n, op="Floats") for n in ("variable", "update"))
+    update.attr["_class"].list.s.append(b"loc:@variable")
+    view, moved = view_of(variable, update), {"variable": f"{JOB}CPU:1"}
+
+    def copied(**given: Any) -> list[str]:
+        return [made.device for made in copied_nodes(view, list(view.nodes), {}, "stepd_1", moved, **given)]
+
+    assert copied(home=lambda name: f"{JOB}CPU:0", mixed=True) == [f"{JOB}CPU:1", f"{JOB}CPU:0"]
+    assert copied(home=lambda name: f"{JOB}CPU:0") == [f"{JOB}CPU:1", ""], "one type of device: it is the same everywhere"
 
 
 def test_how_many_devices_there_are_to_choose_from() -> None:

@@ -193,7 +193,8 @@ class Copy:
         where = plan.device_of, edges, device, *self._splits(view, missing)
         adds = plan.reads, plan.sums, plan.apart, plan.lifts, plan.shares
         mark = self._new_prefix()
-        nodes = copied_nodes(view, missing, self._here_names(), mark, *where, *adds, functools.partial(self._home, view))
+        mixed = self._devices is not None and self._devices.mixed
+        nodes = copied_nodes(view, missing, self._here_names(), mark, *where, *adds, functools.partial(self._home, view), mixed)
         if rounds.never_ends(nodes):
             raise ValueError("ops of the copy would wait for each other through a loop: no step of it would end")
         if self.plan.order.way is Order.NATIVE:

@@ -41,6 +41,7 @@ def copied_nodes(
     lifts: barriers.Lifts = barriers.NOTHING,
     shares: shared_reads.Shares = shared_reads.NOTHING,
     home: Callable[[str], str] = str,
+    mixed: bool = False,
 ) -> list[node_def_pb2.NodeDef]:
     """NodeDefs of a copy of `names`, named by `mark`, in their order; behind them those that tie the `edges` of an order.
 
@@ -48,7 +49,8 @@ def copied_nodes(
     of ops that the strategy moves; the others keep the device that the user asked for. `device` gives the device of any op.
     `splits`, with the `facts` of the view: ops that run in parts; the parts come last. `reads`: those that come before a write.
     `sums`: those that add up in a given order; where ops run in parts they add up as they come. `apart`: twins that are not to be
-    made one. `lifts`: waits that the copies do without. `shares`: reads that others make as well.
+    made one. `lifts`: waits that the copies do without. `shares`: reads that others make as well. `home`: where an op is
+    plainly. `mixed`: are there devices of several types?
     """
     inside = set(names)
 
@@ -57,7 +59,7 @@ def copied_nodes(
 
     order = list(names)
     shared = shared_reads.without(view, shares)
-    nodes = [_copied(shared.nodes[name], represented, device_of) for name in order]
+    nodes = [_copied(shared.nodes[name], represented, device_of, home if mixed else None) for name in order]
     opened = control.with_open_barriers(dict(zip(order, nodes, strict=True)), lifts, represented, mark, device)
     if splits and facts is not None:
         nodes = split_nodes(facts, dict(zip(order, nodes, strict=True)), splits, mark, device)
@@ -78,7 +80,8 @@ def copied_nodes(
     return nodes
 
 
-def _copied(node: Node, represented: Any, moved: Mapping[str, str]) -> node_def_pb2.NodeDef:
+def _copied(node: Node, represented: Any, moved: Mapping[str, str], home: Callable[[str], str] | None) -> node_def_pb2.NodeDef:
+    """`home` is asked where an op is that does not move with its company, which alone said so."""
     device = moved.get(node.name)
     made = node_def_pb2.NodeDef()
     made.CopyFrom(node.proto)
@@ -93,6 +96,8 @@ def _copied(node: Node, represented: Any, moved: Mapping[str, str]) -> node_def_
         made.attr.pop(_COLOCATION, None)
     elif _COLOCATION in made.attr:
         _follow_group(made, represented, moved)
+        if home is not None and not made.device and _COLOCATION not in made.attr:
+            made.device = home(node.name)
     return made
 
 
