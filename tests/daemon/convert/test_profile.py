@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from stepd.daemon.convert.profile import parse_profile
@@ -134,6 +136,23 @@ def test_kernels_are_those_of_the_gpu_that_started_their_op():
     )
     assert times(step) == {GPU: {"a": 300.0}, gpu_1: {"scope/b": 40.0}}
     assert not step.notes
+
+
+def test_a_step_of_one_gpu_that_was_divided_into_two() -> None:
+    """As TensorFlow 2.21 traced it on an H200: a layer on each half; kernels and copies are all on the line of the one chip."""
+    data = (Path(__file__).parent / "testdata" / "divided_gpu.pb").read_bytes()
+    gpu_1, host = GPU.replace("GPU:0", "GPU:1"), GPU.replace("GPU:0", "CPU:0")
+    update = "GradientDescent/update_{}/ResourceApplyGradientDescent".format
+    ops = ["left", "leftrelu", "right", "righttanh", "loss", update("w"), update("v")]
+    step = parse_profile(data, ops, (host, GPU, gpu_1), batch=[64], seconds=0.01)
+    on = {
+        device.device: {op for op, seconds in zip(device.ops, device.seconds, strict=True) if seconds > 0}
+        for device in step.devices
+    }
+    assert on[GPU] == {"left", "leftrelu", "loss", update("w")}
+    assert on[gpu_1] == {"right", "righttanh", update("v")}
+    assert {(t.src, t.dst): t.bytes for t in step.transfers} == {(host, GPU): 65536, (GPU, host): 4}
+    assert not step.notes and step.output_bytes["left"] == {0: 131072}
 
 
 def test_gpu_without_kernel_times_says_so() -> None:

@@ -30,15 +30,18 @@ _RUNTIME_OPS = frozenset({"_Send", "_Recv", "_HostSend", "_HostRecv", "_SOURCE",
 
 @dataclass
 class _Line:
-    """Entries of one device: op (None: the runtime's own), start and end in seconds."""
+    """Entries of one device: op (None: the runtime's own), start and end in seconds. `named`: ops with an entry of their very name."""
 
     ops: list[str | None] = field(default_factory=list)
+    named: set[str] = field(default_factory=set)
     start: list[float] = field(default_factory=list)
     end: list[float] = field(default_factory=list)
 
     def add(self, op: str | None, stats: profile_pb2.NodeExecStats) -> None:
         begin, end = _interval(stats)
         self.ops.append(op)
+        if op == stats.node_name:
+            self.named.add(stats.node_name)
         self.start.append(begin)
         self.end.append(end)
 
@@ -235,8 +238,8 @@ def _kernels(host: dict[str, _Line], stream: dict[str, _Line]) -> tuple[dict[str
     """
     where: dict[str, set[str]] = {}
     for device, line in host.items():
-        for op in line.ops:
-            if op is not None and "/device:GPU" in device:
+        if "/device:GPU" in device:
+            for op in line.named:
                 where.setdefault(op, set()).add(device)
     found: dict[str, dict[str, float]] = {}
     overhead = 0.0
