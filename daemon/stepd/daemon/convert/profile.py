@@ -30,7 +30,7 @@ _RUNTIME_OPS = frozenset({"_Send", "_Recv", "_HostSend", "_HostRecv", "_SOURCE",
 
 @dataclass
 class _Line:
-    """Entries of one device: op (None: the runtime's own), start and end in seconds. `named`: ops with an entry of their very name."""
+    """Entries of one device: op (None: the runtime's own), start and end in seconds. `named`: ops that an entry is called after."""
 
     ops: list[str | None] = field(default_factory=list)
     named: set[str] = field(default_factory=set)
