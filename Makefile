@@ -7,7 +7,7 @@ RUNS   := $(VENV)/.runs
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
 export TF_CPP_MIN_LOG_LEVEL ?= 2
 
-.PHONY: demo test lint protos test-container test-fidelity test-versions bench-hook bench-planners bench-prediction bench-switch bench-rollback bench-order bench-splits bench-equality soak clean help
+.PHONY: demo test lint protos test-container test-fidelity test-versions bench-hook bench-planners bench-prediction bench-switch bench-rollback bench-order bench-splits bench-equality bench-gpus soak clean help
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 18
@@ -99,6 +99,9 @@ bench-switch: $(STAMP) ## what a switch costs at 10k ops
 
 bench-rollback: $(STAMP) ## is the step time back after a bad strategy was undone, also with the daemon killed in between?
 	$(BIN)/python tests/benchmarks/bench_rollback.py
+
+bench-gpus: $(STAMP) ## on the machine's GPUs: plain TensorFlow and stepd, all losses compared (TensorFlow's GPU package must be installed)
+	$(BIN)/python tests/benchmarks/bench_gpus.py
 
 soak: $(STAMP) ## ten thousand random switches in one process
 	$(BIN)/python tests/benchmarks/soak_switches.py --switches 10000
