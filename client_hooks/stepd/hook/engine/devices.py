@@ -73,14 +73,14 @@ class Devices:
         self.names = frozenset(d.name for d in found)
         self.usable = tuple(d for d in found if d.usable)
         self._types = frozenset(d.type for d in self.usable)
-        self._all_types = frozenset(d.type for d in found)
+        self.types = frozenset(d.type for d in found)
         self._user_devices = user_devices
         self._soft = soft
 
     @property
     def mixed(self) -> bool:
         """Are there several types? Kernels of one type round otherwise than those of another."""
-        return len(self._all_types) > 1
+        return len(self.types) > 1
 
     @property
     def keep_types(self) -> bool:
@@ -102,7 +102,7 @@ class Devices:
 
     def able(self, node: Node) -> frozenset[str]:
         """The device types of the session that have a kernel for the op."""
-        return frozenset(kernel_types(node.op, node.proto, self._all_types))
+        return frozenset(kernel_types(node.op, node.proto, self.types))
 
     def home(self, node: Node, able: Collection[str] | None = None) -> str:
         """Where TensorFlow puts an op by default: the best type that has a kernel, lowest index, default task.

@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import functools
 import weakref
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from stepd.hook.engine import graphview, rules
 from stepd.hook.engine.devices import Devices, parse
 from stepd.hook.engine.graphview import GraphView, Node
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class _Company:
-    """Ops that TensorFlow has on one device. `asking`: the first of them that the program gave a device."""
+    """Ops that TensorFlow has on one device. `asking`: the first of them that the program gave a device. `able`: once looked for, the
+    types of device on which all of them have kernels, by the types of a session."""
 
     members: tuple[str, ...]
     asking: str | None
+    able: dict[frozenset[str], frozenset[str]] = field(default_factory=dict)
 
 
 _known: weakref.WeakKeyDictionary[GraphView, dict[str, _Company]] = weakref.WeakKeyDictionary()
@@ -35,7 +37,10 @@ def home(view: GraphView, devices: Devices, node: Node) -> str:
     asking = node if node.device or company.asking is None else view.nodes[company.asking]
     if not devices.mixed:
         return devices.home(asking)
-    able = functools.reduce(frozenset.intersection, (devices.able(view.nodes[name]) for name in company.members))
+    able = company.able.get(devices.types)
+    if able is None:
+        each = (devices.able(view.nodes[name]) for name in company.members)
+        able = company.able[devices.types] = functools.reduce(frozenset.intersection, each)
     return devices.home(asking, able)
 
 
