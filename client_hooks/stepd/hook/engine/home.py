@@ -13,8 +13,8 @@ from stepd.hook.engine.graphview import GraphView, Node
 
 @dataclass(frozen=True, eq=False)
 class _Company:
-    """Ops that TensorFlow has on one device. `asking`: the first of them that the program gave a device. `able`: once looked for, the
-    types of device on which all of them have kernels, by the types of a session."""
+    """Ops that TensorFlow has on one device. `asking`: the first of them that the program gave a device. `able`: types of device on
+    which all of them have kernels, by the types of a session that has been looked at."""
 
     members: tuple[str, ...]
     asking: str | None
