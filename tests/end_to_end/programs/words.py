@@ -54,13 +54,14 @@ def listening(said: Counter[str]) -> Iterator[None]:
 
 
 def steady(said: Counter[str], folder: str) -> list[list[object]]:
-    """What two runs of a program say alike: without clocks, rates, addresses, temporary folders and the folder that it ran in."""
+    """What two runs of a program say alike: without clocks, rates, addresses, processes, temporary folders and the folder that it ran in."""
     kept: Counter[str] = Counter()
     temporary = re.compile(re.escape(tempfile.gettempdir()) + r"/tmp\w{8}\b")
     for text, times in said.items():
         if "/sec" in text or "global step (tf.train.get_global_step) has not been increased" in text:  # by which came first
             continue
         text = re.sub(r"\d{4}-\d\d-\d\d[-T]\d\d:\d\d:\d\d", "<time>", temporary.sub("<temporary>", text))
+        text = re.sub(r"\bpid=\d+", "pid=<number>", text)
         text = re.sub(r"0x[0-9a-f]{6,}|localhost:\d+|127\.0\.0\.1:\d+", "<address>", text.replace(folder, "<cwd>"))
         kept[re.sub(r"\d+\.\d+(e[+-]?\d+)?", "<number>", text)[:400]] += times
     return [[text, times] for text, times in sorted(kept.items())]
