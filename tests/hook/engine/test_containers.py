@@ -14,6 +14,7 @@ from stepd.hook.model import LiveStrategy, Way
 from stepd.hook.ports import StepKind
 
 tf = pytest.importorskip("tensorflow.compat.v1")
+from tensorflow.python.ops import cond_v2  # noqa: E402
 
 
 def variables() -> tuple[Any, list[Any]]:
@@ -85,3 +86,29 @@ def test_texts_say_that_a_container_is_missing_where_no_run_of_the_program_made_
             == f"Could not find variable a/b. {there} So it is"
         )
         assert containers.repair(text, {"localhost"}) == missing
+
+
+def test_what_makes_a_container_is_an_assignment_wherever_it_is_sure_to_run() -> None:
+    """No other write makes a variable; one in a function, or by way of an identity, does; one in a branch may not have run."""
+    with tf.Graph().as_default() as graph:
+        ops, made = tf.raw_ops, {}
+        handles = {}
+        for name in ("added", "handed", "called", "branched"):
+            handles[name] = ops.VarHandleOp(dtype=tf.float32, shape=[], shared_name=name, name=name, container=name)
+
+        @tf.function
+        def assigned(handle: Any) -> Any:
+            ops.AssignVariableOp(resource=handle, value=1.0)
+            return 1.0
+
+        made["added"] = ops.AssignAddVariableOp(resource=handles["added"], value=1.0)
+        made["handed"] = ops.AssignVariableOp(resource=tf.identity(handles["handed"]), value=1.0)
+        made["called"] = assigned(handles["called"]).op
+        taken = tf.placeholder_with_default(True, [])
+        made["branched"] = cond_v2.cond_v2(taken, lambda: assigned(handles["branched"]), lambda: 2.0, "branch").op
+    view = GraphView.parse(capi.graph_bytes(graph), lambda name: name)
+
+    def after(name: str) -> set[str]:
+        return containers.existing(view, History({StepKind("k", (), (), (made[name].name,)): 1}))
+
+    assert {name: after(name) for name in made} == {"added": set(), "handed": {"handed"}, "called": {"called"}, "branched": set()}

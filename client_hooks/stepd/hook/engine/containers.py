@@ -8,12 +8,11 @@ plainly: a container exists once an op has run that makes a resource in it.
 from __future__ import annotations
 
 import re
-from collections.abc import Collection
+from collections.abc import Collection, Iterable, Iterator
+from typing import Any
 
-from stepd.hook.engine import rules
 from stepd.hook.engine.draws import History
 from stepd.hook.engine.graphview import GraphView, Node, is_stateful
-from stepd.hook.engine.races import is_write
 from stepd.hook.engine.state import may_have_run
 
 _MISSING = re.compile(
@@ -21,6 +20,8 @@ _MISSING = re.compile(
     r"|Resource (([^/\s]+)/\S+)/N10tensorflow3VarE does not exist\."
 )
 _DEFAULT = "localhost"
+# They call functions that a run may not have come to.
+_MAY_LEAVE_OUT = frozenset({"Case", "If", "StatelessCase", "StatelessIf", "StatelessWhile", "While"})
 
 
 def are_missing(text: str) -> bool:
@@ -31,7 +32,7 @@ def are_missing(text: str) -> bool:
 def existing(view: GraphView, history: History) -> set[str]:
     """Containers in which an op that may have run has made a resource."""
     ran = (view.nodes[name] for name in may_have_run(view, history))
-    return {_container(owner) for node in ran if (owner := _owner(view, node)) is not None}
+    return {_container(owner) for node in ran for owner in _owners(view, node)}
 
 
 def repair(text: str, known: Collection[str]) -> str:
@@ -46,13 +47,32 @@ def repair(text: str, known: Collection[str]) -> str:
     return _MISSING.sub(plain, text)
 
 
-def _owner(view: GraphView, node: Node) -> Node | None:
-    """The op whose resource exists once `node` has run; None when there is none. A handle alone makes nothing."""
-    if is_write(node.op) and node.inputs:
-        node = view.nodes[node.inputs[0][0]]
-        return node if node.op in rules.VARIABLES else None
-    return node if node.op != "VarHandleOp" and "container" in node.proto.attr and is_stateful(node.op) else None
+def _owners(view: GraphView, node: Node) -> Iterator[Any]:
+    """NodeDefs of the ops whose resources exist once `node` has run. A handle alone makes nothing, nor does any other write than an
+    assignment, which fails where there is none. What is in a branch, or in a loop, may not have run.
+    """
+    if node.op == "AssignVariableOp":
+        yield from _handles(view, node.inputs[:1])
+    elif node.op not in _MAY_LEAVE_OUT:
+        inside = [inner for body in view.bodies(node.proto) for inner in body.node_def]
+        if any(inner.op == "AssignVariableOp" for inner in inside):
+            yield from _handles(view, node.inputs)
+        yield from (made for made in (node.proto, *inside) if _owns(made))
 
 
-def _container(node: Node) -> str:
-    return node.proto.attr["container"].s.decode() or _DEFAULT
+def _owns(node: Any) -> bool:
+    return node.op != "VarHandleOp" and "container" in node.attr and is_stateful(node.op)
+
+
+def _handles(view: GraphView, inputs: Iterable[tuple[str, int]]) -> Iterator[Any]:
+    """The variables of which handles come in, also through what only hands them on."""
+    for source, index in inputs:
+        node = view.nodes[source]
+        while node.op == "Identity":
+            node = view.nodes[node.inputs[0][0]]
+        if index >= 0 and node.op == "VarHandleOp":
+            yield node.proto
+
+
+def _container(node: Any) -> str:
+    return node.attr["container"].s.decode() or _DEFAULT
