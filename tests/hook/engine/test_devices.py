@@ -59,6 +59,9 @@ def machine(monkeypatch: pytest.MonkeyPatch) -> devices.Devices:
         (node("Labelled", label="fast"), "GPU:0", 12),
         (node("Anywhere"), "GPU:0", 12),
         (node("Host"), "CPU:0", 0),
+        (node("Host", device="/gpu:1"), "CPU:0", 0),
+        (node("Host", device=f"{JOB}GPU:1"), "CPU:0", 0),
+        (node("Floats", device=f"{JOB}GPU:1"), "GPU:1", 12),
     ],
 )
 def test_kernels_decide_where_an_op_goes(machine: devices.Devices, asked: Node, home: str, on_gpus: int) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import re
 from collections.abc import Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from stepd.hook.engine import capi
@@ -114,6 +114,9 @@ class Devices:
             return node.device
         wanted = parse(node.device)
         fitting = [d for d in self.all if agrees(d.name, wanted)] or list(self.all)
+        if able and self._soft and not any(d.type in able for d in fitting):
+            anywhere = replace(wanted, type="", index=None)  # as soft placement does
+            fitting = [d for d in self.all if agrees(d.name, anywhere)]
         if not wanted.job and wanted.task is None:
             task = _task(self.all[0].name)
             fitting = [d for d in fitting if _task(d.name) == task] or fitting
