@@ -89,7 +89,7 @@ def may_have_run(view: GraphView, history: History) -> set[str]:
 def _number_told(view: GraphView, name: str) -> str:
     """A handle as text has the number of what bears no name; another session would have another one."""
     bears_none = graphview.name_of_state(view.nodes[name].proto)[1].startswith(graphview.UNNAMED)
-    if bears_none and any(use.op in _TELLING for use in owned.uses(view, name)):
+    if bears_none and any(view.nodes[use.by].op in _TELLING for use in owned.uses(view, name)):
         return f"the program may be told by which number the session knows {name}"
     return ""
 
