@@ -136,7 +136,7 @@ VARIABLES: tuple[Variable, ...] = (
         "user_devices",
         "free, keep or override",
         "What `tf.device` in the program means to placement. free: job, task and device type are kept, the index is free. keep: "
-        "exactly that device. override: ignored.",
+        "exactly that device. override: ignored, and any op may go to another device type that has a kernel for it.",
         env_values.choice("free", "keep", "override"),
     ),
     Variable(

@@ -155,6 +155,18 @@ def test_a_step_of_one_gpu_that_was_divided_into_two() -> None:
     assert not step.notes and step.output_bytes["left"] == {0: 131072}
 
 
+def test_a_gpu_of_which_no_kernel_is_seen_keeps_host_times_beside_one_that_is():
+    gpu_1 = GPU.replace("GPU:0", "GPU:1")
+    step = parse(
+        (GPU, [node("a", 0, 10)]),
+        (gpu_1, [node("scope/b", 0, 7)]),
+        ("/device:GPU:0/stream:all", [node("a:MatMul", 5, 300)]),
+        names=(GPU, gpu_1),
+    )
+    assert times(step) == {GPU: {"a": 300.0}, gpu_1: {"scope/b": 7.0}}
+    assert [gpu_1 in note for note in step.notes] == [True]
+
+
 def test_gpu_without_kernel_times_says_so() -> None:
     step = parse((GPU, [node("a", 0, 10)]))
     assert times(step) == {GPU: {"a": 10.0}}

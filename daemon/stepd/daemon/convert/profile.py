@@ -209,14 +209,11 @@ def _observation(
     for device, line in host.items():
         times, own = _summed(line)
         overhead += own
-        if "/device:GPU" in device:
-            if not stream:
-                notes.append(
-                    f"no kernel times of {device} in the trace: host times are used (CUPTI held by another tool or denied?)"
-                )
-            else:  # an op that launched no kernel still costs its launch; one that did costs what its kernels took
-                real = kernels.get(device, {})
-                times = {op: real.get(op, 0.0) for op in times} | real
+        real = kernels.get(device)
+        if "/device:GPU" in device and real is None:
+            notes.append(f"no kernel times of {device} in the trace: host times are used (CUPTI held by another tool or denied?)")
+        elif real is not None:  # an op that launched no kernel takes none of the GPU's time
+            times = {op: real.get(op, 0.0) for op in times} | real
         seen.append(DeviceObservation(device, tuple(times), np.array(list(times.values()))))
     return StepObservation(
         devices=tuple(seen),
