@@ -119,6 +119,39 @@ def test_a_variable_that_is_one_string_is_carried(resource: bool, hooked: Any, r
         assert session.run(word) == b"written\0\0" and session.run(words).tolist() == [b"a", b"\0\xff\0"]
 
 
+@pytest.mark.parametrize("empty", [0, 150])  # where one has no value, ops are made that read the others
+def test_many_variables_are_looked_at_and_carried_some_at_a_time(
+    empty: int, hooked: Any, reply: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    listener = hooked()
+    values = [np.float32([k, -k]) for k in range(300)]
+    variables = [tf.get_variable(f"v{k}", initializer=value, use_resource=k % 2 == 0) for k, value in enumerate(values)]
+    reads = [v.read_value() for v in variables]
+    full = [k for k in range(300) if not empty or k != empty]
+    most, run = [], side.Side.run
+
+    def counted(one: Any, fetches: Any = (), targets: Any = (), feeds: Any = None) -> Any:
+        most.append(max(len(fetches), len(targets)))
+        return run(one, fetches, targets, feeds)
+
+    monkeypatch.setattr(side.Side, "run", counted)
+    with tf.Session() as session:
+        session.run([variables[k].initializer for k in full])
+        (engine,) = listener.engines
+        raw = engine.raw
+        engine.request_switch(LiveStrategy("s", {}), Way.RESTART, reply)
+        while not reply.came():
+            session.run(reads[0])
+            reply.pause()
+        assert reply.wait().ok and engine.raw is not raw, reply.wait().error
+        found = session.run([reads[k] for k in full])
+        assert all(np.array_equal(one, values[k]) for k, one in zip(full, found, strict=True))
+        if empty:
+            with pytest.raises(tf.errors.FailedPreconditionError, match=f"v{empty}"):
+                session.run(reads[empty])
+    assert 64 <= max(most) <= 128
+
+
 @pytest.mark.parametrize("beside", ["", "table"])  # with a table, ops are made that read the variables
 @pytest.mark.parametrize("value", [np.float32([1, 2]), np.arange(9, dtype=np.int8)], ids=["floats", "bytes"])
 def test_a_new_session_that_lost_a_value_is_let_go(
