@@ -3,8 +3,8 @@
 The producers of an op's inputs are on its device, and run there one after the other, or their outputs come from the device where
 they are by a transfer. Whatever the set that shares the device, one of the two says when the op can start (Papadimitriou and
 Yannakakis' argument on direct producers, for devices and links that differ). The same, backwards, is how long the step goes on
-after an op. Nor can an op start before all that it waits for, however far back, is done: `bound_sharing`, on graphs that are not
-too large. It knows no strategy.
+after an op. Nor can an op start before all that it waits for, however far back, is done: `bound_sharing`, of some ops on large
+graphs, since the others come after those. It knows no strategy.
 """
 
 from __future__ import annotations
@@ -14,15 +14,15 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from stepd.core.bound_sharing import Sharing, done_soonest, looked_at, new_ancestors, wait_for
+from stepd.core.bound_sharing import Sharing, done_soonest, looked_at, merge, new_line
 from stepd.core.compiled import inlined, kernel
 from stepd.core.prepared import Tables
 from stepd.core.problem import Float, Index, Int
 
 MOST = 64
 """Producers on one device that are looked at: with more of them it only gets later."""
-FAR_BACK = 5000
-"""Ops up to which all that an op waits for is looked at, which takes time and memory by the square."""
+FAR_BACK = 4_000_000
+"""Ops that are looked at in all, where all that an op waits for is: beyond 2000 ops not of each, which takes the square."""
 
 
 class Neighbours(NamedTuple):
@@ -37,7 +37,7 @@ class Neighbours(NamedTuple):
     per_byte: Float  # [d, d]
 
 
-class _Line(NamedTuple):
+class _Queue(NamedTuple):
     """Producers on one device, by when they can start."""
 
     op: Index
@@ -73,21 +73,33 @@ def backwards(tables: Tables, seconds: Float, latency: Float, per_byte: Float) -
     )
 
 
+def joins(ways: Neighbours) -> npt.NDArray[np.bool_]:
+    """Which ops [n] are looked at with all that they wait for: of stretches of the order those that wait for most directly."""
+    n = len(ways.order)
+    every = max(1, -(-n * n // FAR_BACK))
+    inputs = np.full(-(-n // every) * every, -1)
+    inputs[:n] = np.diff(ways.pointer)[ways.order]
+    first = np.arange(0, len(inputs), every)
+    chosen = np.zeros(n, dtype=np.bool_)
+    chosen[ways.order[first + inputs.reshape(-1, every).argmax(axis=1)]] = True
+    return chosen
+
+
 @kernel
-def earliest_starts(ways: Neighbours, shared: Sharing) -> Float:
-    """Seconds [n, d] before which an op cannot start on a device; inf where it cannot run."""
+def earliest_starts(ways: Neighbours, shared: Sharing, chosen: npt.NDArray[np.bool_]) -> Float:
+    """Seconds [n, d] before which an op cannot start on a device; inf where it cannot run. chosen: as `joins`."""
     n, d = ways.seconds.shape
-    far = n <= FAR_BACK
-    ancestors = new_ancestors(n if far else 0, len(shared.weights))
-    count = 0
+    line, chain = new_line(n, len(shared.weights)), np.empty(n, dtype=np.int32)
+    merged = 0
     start = np.zeros((n, d))
     widest = 1
     for op in range(n):
         widest = max(widest, ways.pointer[op + 1] - ways.pointer[op])
     sent = np.empty((d, widest))
     local = np.zeros(widest, dtype=np.bool_)
-    line = _Line(np.empty(MOST, dtype=np.int32), np.empty(MOST), np.empty(MOST))
-    for op in ways.order:
+    queue = _Queue(np.empty(MOST, dtype=np.int32), np.empty(MOST), np.empty(MOST))
+    for at in range(n):
+        op = ways.order[at]
         first, last = ways.pointer[op], ways.pointer[op + 1]
         for j in range(d):
             if ways.seconds[op, j] == np.inf:
@@ -101,26 +113,43 @@ def earliest_starts(ways: Neighbours, shared: Sharing) -> Float:
                         sending = ways.latency[k, j] + ways.per_byte[k, j] * ways.nbytes[e]
                         soonest = min(soonest, start[who, k] + ways.seconds[who, k] + sending)
                 sent[j, e - first] = soonest
-            start[op, j] = _soonest(ways, start, sent[j], local, line, first, last - first, j)
-        if far:
-            for e in range(first, last):
-                wait_for(ancestors, op, ways.op[e])
-            soonest = done_soonest(ancestors, shared, op, count) if last > first else 0.0
+            start[op, j] = _soonest(ways, start, sent[j], local, queue, first, last - first, j)
+        if chosen[op] and last > first:
+            merge(line, merged, at)
+            merged = at
+            awaited = _mark_awaited(ways, op, at + 1, line.marked, chain)
+            soonest = done_soonest(line, shared, at + 1, awaited, at)
             for j in range(d):
                 start[op, j] = max(start[op, j], soonest)
-            looked_at(ancestors, op, start[op].min(), count)
-            count += 1
+        looked_at(line, op, start[op].min(), merged, at)
     return start
 
 
 @inlined
+def _mark_awaited(ways: Neighbours, op: int, mark: int, marked: Index, chain: Index) -> int:
+    """Mark all that `op` waits for, however far back; returns how many ops. `chain` [n] is scratch."""
+    count, done = 0, -1
+    who = op
+    while True:
+        for e in range(ways.pointer[who], ways.pointer[who + 1]):
+            if marked[ways.op[e]] != mark:
+                marked[ways.op[e]] = mark
+                chain[count] = ways.op[e]
+                count += 1
+        done += 1
+        if done == count:
+            return count
+        who = chain[done]
+
+
+@inlined
 def _soonest(
-    ways: Neighbours, start: Float, sent: Float, local: npt.NDArray[np.bool_], line: _Line, first: int, count: int, device: int
+    ways: Neighbours, start: Float, sent: Float, local: npt.NDArray[np.bool_], queue: _Queue, first: int, count: int, device: int
 ) -> float:
     """When all that is waited for can be on `device`: those that would arrive last run there, the others are sent."""
     local[:count] = False
     taken = 0
-    machine: float = 0.0  # when the device has run those in line
+    machine: float = 0.0  # when the device has run those in the queue
     best: float = np.inf
     while True:
         latest = -1
@@ -136,7 +165,7 @@ def _soonest(
         who = ways.op[first + latest]
         known = False
         for k in range(taken):
-            known = known or line.op[k] == who  # two of its outputs: it runs once
+            known = known or queue.op[k] == who  # two of its outputs: it runs once
         if known:
             continue
         if taken == MOST:
@@ -144,11 +173,11 @@ def _soonest(
         if start[who, device] + ways.seconds[who, device] == np.inf:
             return best
         at = taken
-        while at > 0 and line.ready[at - 1] > start[who, device]:
-            line.op[at], line.ready[at], line.seconds[at] = line.op[at - 1], line.ready[at - 1], line.seconds[at - 1]
+        while at > 0 and queue.ready[at - 1] > start[who, device]:
+            queue.op[at], queue.ready[at], queue.seconds[at] = queue.op[at - 1], queue.ready[at - 1], queue.seconds[at - 1]
             at -= 1
-        line.op[at], line.ready[at], line.seconds[at] = who, start[who, device], ways.seconds[who, device]
+        queue.op[at], queue.ready[at], queue.seconds[at] = who, start[who, device], ways.seconds[who, device]
         taken += 1
         machine = 0.0
         for k in range(taken):
-            machine = max(machine, line.ready[k]) + line.seconds[k]
+            machine = max(machine, queue.ready[k]) + queue.seconds[k]

@@ -12,7 +12,6 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from stepd.core.compiled import inlined, kernel
 from stepd.core.problem import Float, Index
@@ -28,12 +27,14 @@ class Sharing(NamedTuple):
     weights: Float
 
 
-class Ancestors(NamedTuple):
-    """Ops that were looked at, by when they can start, and for each op which of them it waits for. Empty: nobody looks at them."""
+class Line(NamedTuple):
+    """Ops that were looked at, by when they can start, and of which of them all are to be done."""
 
-    waits: npt.NDArray[np.uint64]  # [n, words] a bit for every op
     op: Index  # [n]
-    start: Float  # [n] ascending
+    start: Float  # [n] ascending; of those that were looked at last among themselves
+    late_op: Index  # [n] scratch
+    late_start: Float  # [n] scratch
+    marked: Index  # [n] for whom an op was last marked; 0: for nobody
     ring: Float  # [d] scratch
 
 
@@ -44,48 +45,60 @@ def sharing(seconds: Float, weights: Float) -> Sharing:
 
 
 @kernel
-def new_ancestors(n: int, d: int) -> Ancestors:
+def new_line(n: int, d: int) -> Line:
     """Nobody has been looked at yet."""
-    return Ancestors(np.zeros((n, (n + 63) // 64), dtype=np.uint64), np.empty(n, dtype=np.int32), np.empty(n), np.empty(d))
+    op, late_op, marked = np.zeros((3, n), dtype=np.int32)
+    start, late_start = np.zeros((2, n))
+    return Line(op, start, late_op, late_start, marked, np.empty(d))
 
 
 @inlined
-def wait_for(ancestors: Ancestors, op: int, awaited: int) -> None:
-    """`op` waits for `awaited`, and for whatever that waits for."""
-    one = np.uint64(1)
-    for word in range(ancestors.waits.shape[1]):
-        ancestors.waits[op, word] |= ancestors.waits[awaited, word]
-    ancestors.waits[op, awaited >> 6] |= one << np.uint64(awaited & 63)
-
-
-@inlined
-def done_soonest(ancestors: Ancestors, shared: Sharing, op: int, count: int) -> float:
-    """When all that `op` waits for can be done: of those `count` ops, from the last to start on, more and more."""
+def done_soonest(line: Line, shared: Sharing, mark: int, marked: int, count: int) -> float:
+    """When all ops that bear `mark`, `marked` in number, can be done: of those `count` ops, from the last to start on, more and
+    more."""
     d = len(shared.weights)
     soonest, work, taken = 0.0, 0.0, 0
     for k in range(count - 1, -1, -1):
-        other = ancestors.op[k]
-        if (ancestors.waits[op, other >> 6] >> np.uint64(other & 63)) & np.uint64(1):
-            work += shared.work[other]
-            ancestors.ring[taken % d] = ancestors.start[k]
+        if line.marked[line.op[k]] == mark:
+            work += shared.work[line.op[k]]
+            line.ring[taken % d] = line.start[k]
             taken += 1
-            first = ancestors.start[k]
+            first = line.start[k]
             if taken >= d:
                 first = 0.0
                 for rank in range(d):
-                    first += shared.weights[rank] * ancestors.ring[(taken - 1 - rank) % d]
+                    first += shared.weights[rank] * line.ring[(taken - 1 - rank) % d]
             soonest = max(soonest, first + work)
+            if taken == marked:
+                break
     return SAFE * soonest
 
 
 @inlined
-def looked_at(ancestors: Ancestors, op: int, start: float, count: int) -> None:
-    """Put `op` among the `count` that were looked at before."""
+def looked_at(line: Line, op: int, start: float, merged: int, count: int) -> None:
+    """Put `op` among the `count` that were looked at before, behind the `merged` first ones."""
     at = count
-    while at > 0 and ancestors.start[at - 1] > start:
-        ancestors.start[at], ancestors.op[at] = ancestors.start[at - 1], ancestors.op[at - 1]
+    while at > merged and line.start[at - 1] > start:
+        line.start[at], line.op[at] = line.start[at - 1], line.op[at - 1]
         at -= 1
-    ancestors.start[at], ancestors.op[at] = start, op
+    line.start[at], line.op[at] = start, op
+
+
+@inlined
+def merge(line: Line, merged: int, count: int) -> None:
+    """Put all `count` in their order: the first `merged` are, and so are the others among themselves."""
+    late = count - merged
+    for k in range(late):
+        line.late_op[k], line.late_start[k] = line.op[merged + k], line.start[merged + k]
+    for k in range(count - 1, -1, -1):  # from the back, where there is room
+        if late == 0:
+            return
+        if merged > 0 and line.start[merged - 1] > line.late_start[late - 1]:
+            merged -= 1
+            line.op[k], line.start[k] = line.op[merged], line.start[merged]
+        else:
+            late -= 1
+            line.op[k], line.start[k] = line.late_op[late], line.late_start[late]
 
 
 @kernel

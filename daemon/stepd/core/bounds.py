@@ -16,7 +16,7 @@ from scipy.optimize import linprog
 from scipy.sparse import coo_array
 
 from stepd.core.bound_cuts import cut_bound
-from stepd.core.bound_paths import backwards, earliest_starts, forwards
+from stepd.core.bound_paths import backwards, earliest_starts, forwards, joins
 from stepd.core.bound_sharing import sharing, windows
 from stepd.core.prepared import Prepared, prepare
 from stepd.core.problem import Float, Problem
@@ -56,8 +56,8 @@ def best_bound(problem: Problem) -> Bound:
     per_byte = np.ascontiguousarray(1.0 / tables.bandwidth[:d, :d])
     work, weights = _best_sharing(prepared)
     shared = sharing(seconds, weights)
-    head = earliest_starts(forwards(tables, some, latency, per_byte), shared)
-    tail = earliest_starts(backwards(tables, some, latency, per_byte), shared)
+    ways = forwards(tables, some, latency, per_byte), backwards(tables, some, latency, per_byte)
+    head, tail = (earliest_starts(way, shared, joins(way)) for way in ways)
     before, after = head.min(axis=1), tail.min(axis=1)
     levels = np.unique(np.quantile(before, np.linspace(0, 0.98, LEVELS))) if len(before) else before
     by_tail = np.argsort(-after, kind="stable").astype(np.int32)
