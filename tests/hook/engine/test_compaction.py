@@ -75,7 +75,7 @@ def test_a_full_session_is_restarted_and_its_random_streams_go_on(
             chosen.append((outcome.way, outcome.why_this_way))
         assert [way for way, _ in chosen] == [Way.IN_SESSION, Way.IN_SESSION, Way.RESTART]
         assert "full of copies" in chosen[2][1]
-        assert len(engine.switcher().kept) == 1 and engine.strategy_id == "s2"
+        assert len(engine.switcher().making.kept) == 1 and engine.strategy_id == "s2"
         assert first() is None, "it holds a graph of TensorFlow's, and may not wait until Python looks for cycles"
         seen += [step(session, values) for _ in range(3)]
     with tf.Graph().as_default(), tf.Session() as session:
@@ -97,12 +97,12 @@ def test_a_full_session_is_compacted_on_what_is_in_force(hooked: Any, replies: A
         assert switch(engine, session, values, replies(), LiveStrategy("s0", wanted), seen).ok
         engine.request_compaction(early)  # there is room for one more
         assert switch(engine, session, values, replies(), LiveStrategy("s1", wanted), seen).ok and not early.came()
-        raw, made = engine.raw, engine.switcher().made
+        raw, made = engine.raw, engine.switcher().making.made
         engine.request_compaction(late)
         while not late.came():
             seen.append(step(session, values))
         assert late.wait().ok and late.wait().way is Way.RESTART and engine.raw is not raw, late.wait().error
-        assert (made, engine.switcher().made, engine.strategy_id) == (2, 1, "s1")
+        assert (made, engine.switcher().making.made, engine.strategy_id) == (2, 1, "s1")
         seen += [step(session, values) for _ in range(3)]
     with tf.Graph().as_default(), tf.Session() as session:
         values, _ = noisy_training()

@@ -32,7 +32,7 @@ def test_ops_that_came_before_a_refused_switch_write_variables_where_they_are(
             assert requests.switch_now(engine, switcher, LiveStrategy("away", {"v": away}), kinds).ok
         assert session.run(total) == pytest.approx(3 * np.tanh(1.0)) and "v" in switcher.homes.at
         later = tf.assign(v, [5.0, 5.0, 5.0])
-        switcher._most_copies = switcher.made  # the session is full
+        switcher.making.most = switcher.making.made  # the session is full
         session._extend_graph()  # as before any run
         with engine.lock:
             refused = requests.switch_now(engine, switcher, LiveStrategy("other", {"total": away}), kinds)

@@ -97,7 +97,7 @@ def test_a_step_that_reads_and_writes_in_no_order_keeps_all_waits(hooked: Callab
         lifted = {}
         for name, read in (("none", loss), ("first", value), ("late", late)):
             session.run([loss, train, read], feed)
-            lifted[name] = switcher.lifts([listener.engines[0].kinds.all()[-1].step])
+            lifted[name] = switcher.making.lifts([listener.engines[0].kinds.all()[-1].step])
     assert lifted["none"] and lifted["first"] == lifted["none"] and not lifted["late"]
 
 
@@ -119,7 +119,7 @@ def test_a_copy_without_waits_is_used_again_and_stays_when_the_graph_grows(
         for wanted in (strategy, None, strategy):
             with engine.lock:
                 assert requests.switch_now(engine, switcher, wanted, kinds).ok
-        assert switcher.live.plan.lifts and switcher.made == 1
+        assert switcher.live.plan.lifts and switcher.making.made == 1
         twice = tf.multiply(loss, 2.0)
         run(session, x, [twice, train])
-        assert (engine.strategy_id, switcher.made) == (strategy.id, 1) and not listener.failed
+        assert (engine.strategy_id, switcher.making.made) == (strategy.id, 1) and not listener.failed

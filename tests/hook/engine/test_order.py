@@ -261,4 +261,4 @@ def test_random_switches_with_orders_change_no_bit(hooked: Any, way: Any, tmp_pa
     with tf.Session() as session:
         session.run(tf.global_variables_initializer())
         assert train(session, x, loss, step, range(12)) == expected
-        assert any(copy.plan.order.edges for copy in listener.engines[0].switcher().kept.values())
+        assert any(copy.plan.order.edges for copy in listener.engines[0].switcher().making.kept.values())

@@ -46,7 +46,7 @@ def _outcomes(engine: SessionEngine, chaos: ChaosMonkey, kind: Kind) -> list[Swi
     outcomes: list[SwitchOutcome] = []
     with engine.lock:
         switcher = engine.switcher()
-        full = switcher.made >= engine.settings.copies
+        full = switcher.making.made >= engine.settings.copies
         if (chaos.way() is Way.RESTART or (full and chaos.may_compact())) and not chaos.rests():
             strategy = chaos.strategy(switcher.units(), [])
             most = chaos.patience(Way.RESTART, engine.settings.gate_seconds)
@@ -58,7 +58,7 @@ def _outcomes(engine: SessionEngine, chaos: ChaosMonkey, kind: Kind) -> list[Swi
             chaos.could_not_compact()
         if chaos.only_restarts:
             return outcomes
-        kept = [copy.plan.strategy for copy in switcher.kept.values()]
+        kept = [copy.plan.strategy for copy in switcher.making.kept.values()]
         strategy = chaos.strategy(switcher.units(), kept if full else [])
         most = chaos.patience(Way.IN_SESSION, engine.settings.gate_seconds)
         outcomes.append(requests.switch_now(engine, switcher, strategy, [kind], most))

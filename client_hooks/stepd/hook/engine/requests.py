@@ -109,7 +109,7 @@ def _switch_in_session(engine: SessionEngine, strategy: LiveStrategy, why: str) 
             switcher = engine.switcher()
             if not switcher.sight.give_up_on_busy():
                 raise
-            switcher.kept.pop(strategy.id, None)
+            switcher.making.kept.pop(strategy.id, None)
         copy = _prepare(engine, strategy)
         waited = _put_in_force(engine, copy, strategy.id)
     outcome = SwitchOutcome(strategy.id, Way.IN_SESSION, ok=True, not_honoured=copy.plan.refused, prepare_seconds=prepared,

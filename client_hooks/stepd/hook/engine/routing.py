@@ -78,9 +78,9 @@ class Routing:
         made = Switcher(mirror, devices, bool(engine.target), ahead, engine.settings.copies)
         native = "it is for CPU devices" if any(d.type != "CPU" for d in devices.all) else engine.native
         tables = engine.cluster.tables if local and engine.cluster is not None and not native else None
-        made.ordering = Ordering(engine.settings.order, pools(devices, self._threads() if direct else 0), native, tables)
-        made.other_kinds, made.build_callables = engine.callables.kinds, engine.callables.build_ahead
-        made.known = engine.known
+        made.making.ordering = Ordering(engine.settings.order, pools(devices, self._threads() if direct else 0), native, tables)
+        made.making.other_kinds, made.build_callables = engine.callables.kinds, engine.callables.build_ahead
+        made.making.known = engine.known
         return made
 
     def _threads(self) -> int:

@@ -173,13 +173,13 @@ class SessionEngine:
             view, classes = switcher.view(), switcher.classes()
             obstacle = self.restart_obstacle(())
             kinds = self.kinds.steps()
-            lifted = {lift.op: lift.barrier for lift in switcher.lifts(kinds)}
+            lifted = {lift.op: lift.barrier for lift in switcher.making.lifts(kinds)}
             shared = {share.op: share.by for share in switcher.sight.shares(kinds)}
-            keeps = switcher.ordering.keeps
+            keeps = switcher.making.ordering.keeps
         obstacles = (obstacle,) if obstacle else inventory(view, self.kinds.history()).obstacles
         graph_def = capi.graph_bytes(self.mirror.user_graph)
         offers = self.settings.splits and switcher.devices.alternatives > 1
-        offered = switcher.splitting.offered(view, classes) if offers else ()
+        offered = switcher.making.splitting.offered(view, classes) if offers else ()
         described = describe(view, classes, switcher.devices, graph_def, kinds, self.settings.user_devices, obstacles)
         return replace(described, splits=offered, lifted=lifted, shared=shared, keeps_order=keeps)
 

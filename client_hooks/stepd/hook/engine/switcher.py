@@ -1,7 +1,7 @@
 """Switches one session between representations of its graph: the user's own nodes, or a copy under a strategy.
 
-Holds what is prepared and what is in force; what of the graph may move is `sight`'s. It must not know the observer, statistics
-or how switches are asked for.
+Holds what is in force, and prepares what is to be; what of the graph may move is `sight`'s, what a strategy comes to `making`'s.
+It must not know the observer, statistics or how switches are asked for.
 """
 
 from __future__ import annotations
@@ -23,20 +23,13 @@ from stepd.hook.engine.graphview import GraphView
 from stepd.hook.engine.homes import Homes
 from stepd.hook.engine.kinds import Kind, Route, patience
 from stepd.hook.engine.last_reads import LastReads, concerns
+from stepd.hook.engine.making import Making
 from stepd.hook.engine.mirror import Mirror
-from stepd.hook.engine.plan import Plan, lifting, ordered, reading, resolve, sharing, split, summing
-from stepd.hook.engine.reads import common
 from stepd.hook.engine.refusals import NotQuietError, SwitchRefusedError
 from stepd.hook.engine.sight import Sight
-from stepd.hook.engine.splitting import Splitting
-from stepd.hook.engine.terms import Known
 from stepd.hook.model import LiveStrategy
-from stepd.hook.order import barriers
-from stepd.hook.order.planning import Ordering
-from stepd.hook.ports import StepKind
 
 Building = Callable[[Ahead, Callable[[], Any]], Any]
-NO_PLAN = Plan(LiveStrategy("", {}), {}, {}, frozenset(), ())
 
 
 class Switcher:
@@ -52,20 +45,14 @@ class Switcher:
         # Guards the mirror's graph and what the session has of it; has executors built while the session is there.
         self.lock: Any = threading.RLock()
         self.build: Building = _at_once
-        self.kept: dict[str, Copy] = {}
-        self.ordering = Ordering()
-        self.splitting = Splitting(mirror)
-        self.known = Known()  # of how the program's own graph adds up
         self.build_callables: Callable[[Any, Kind, Route], None] = lambda *_: None
-        self.other_kinds: Callable[[], Sequence[Kind]] = tuple  # nobody prepares for these, but an order must not disturb them
-        self.made = 0
-        self._most_copies = most_copies
         self.ahead = ahead
         # Of kinds that were prepared for, on the program's own placement.
         self.own_routes: dict[Kind, Route] = {}
         # No method of this object: what it has would wait for the next time at which Python looks for cycles.
         self.new_prefix: Callable[[], str] = functools.partial(_new_prefix, itertools.count(1))
         self.last_reads = LastReads(mirror, self.new_prefix)
+        self.making = Making(mirror, devices, self.sight, self.homes, self.new_prefix, most_copies)
 
     def attach(self, on_switch: Callable[[], None], lock: Any, build_in: Building) -> None:
         """From here on this is the switcher of a session that runs. `on_switch` is called when something else is in force."""
@@ -73,7 +60,7 @@ class Switcher:
 
     def retire(self) -> None:
         """This session is over: what it had goes at once, not when Python next looks for cycles."""
-        self.kept, self.live, self.own_routes = {}, None, {}
+        self.making.kept, self.live, self.own_routes = {}, None, {}
 
     # -- the graph as it is now ---------------------------------------------------------------------------------------
 
@@ -89,22 +76,6 @@ class Switcher:
         """What may move: (ops that move together, devices on which all of them may run)."""
         return self.sight.units(self.devices)
 
-    def lifts(self, steps: Iterable[StepKind]) -> barriers.Lifts:
-        """Waits that a copy for `steps` does without; for none: what any copy may do without."""
-        return self.sight.lifts(dict.fromkeys(steps).keys()) if self.ordering.lifts else barriers.NOTHING
-
-    def resolve(self, strategy: LiveStrategy) -> Plan:
-        plan = resolve(strategy, self.view(), self.classes(), self.devices)
-        held = self.classes().held
-        unsure = {name: chains for name, chains in self.sight.uncertain().items() if name not in held}
-        orders = self.known.orders(self.view(), unsure)
-        plan = summing(plan, orders, self.known.apart(self.view(), unsure), self.view())
-        splits, refused = self.splitting.resolve(strategy, self.view(), self.classes(), self.devices)
-        fed = self.splitting.fed_apart(splits, self.view(), self.classes())
-        plan = split(plan, splits, refused, fed, self.view()) if splits or refused else plan
-        # At last, since they count for what moves, and what is fed apart does.
-        return sharing(lifting(plan, self.lifts(()), self.view()), self.sight.shares(()))
-
     # -- preparing and switching ---------------------------------------------------------------------------------------
 
     def prepare(
@@ -116,11 +87,11 @@ class Switcher:
         unless the caller holds it, and while TensorFlow builds.
         """
         with self.lock:
-            copy = self._copy(strategy, kinds)
+            copy = self.making.copy(strategy, kinds)
         calm()
         with self.lock:
             if copy.is_stale():
-                copy = self._copy(strategy, kinds)
+                copy = self.making.copy(strategy, kinds)
             new = self.homes.prepare(self.view(), self.homes.to_move(copy.plan.variables), self.new_prefix())
             by_copy: dict[Copy, list[Kind]] = {copy: []}
             for kind in kinds:
@@ -137,7 +108,7 @@ class Switcher:
 
     def prepare_own(self, kinds: Iterable[Kind]) -> None:
         """Have built what `kinds` need on the program's own placement, in a session that nobody uses yet."""
-        plain = Copy(NO_PLAN, self.mirror, self.homes, self.new_prefix)
+        plain = self.making.plain()
         for kind in kinds:
             route = None if kind.in_parts else self._built(kind, self._on(self.ahead.session, plain, kind))
             if route is not None and route.built is not None:
@@ -156,49 +127,6 @@ class Switcher:
             calm()
             self.build(self.ahead, functools.partial(self.homes.build, self.ahead, moves))
 
-    def _copy(self, strategy: LiveStrategy, kinds: Collection[Kind]) -> Copy:
-        """The copy that was made for this strategy before, while it fits the graph; else a new one."""
-        self._check_apart()
-        self.learn(kinds)
-        for kind in kinds:
-            self._check_known(kind)
-        plan = self.resolve(strategy)
-        kept = self.kept.get(strategy.id)
-        if kept is not None and kept.adopt(plan, self.view(), self.classes()):
-            return kept
-        if self.made >= self._most_copies:
-            raise SwitchRefusedError(
-                f"{self.made} copies of the graph are in the session already (STEPD_MAX_COPIES={self._most_copies}); "
-                "only a restart of the session can free them"
-            )
-        self.made += 1
-        steps = [kind.step for kind in (*kinds, *self.other_kinds()) if not kind.in_parts]
-        plan = sharing(lifting(plan, self.lifts(steps), self.view()), self.sight.shares(steps))
-        seen = plan.seen(self.view())
-        order = self.ordering.plan(strategy, seen, self.classes(), self.devices, plan.device_of, steps, plan.splits)
-        reads = common(self.view(), {kind.step: self.sight.first_reads(kind) for kind in kinds})
-        plan = reading(ordered(plan, order, self.view()), reads, self.view())
-        seeing = self.splitting.facts, self.sight.first_reads, self.sight.settled
-        copy = Copy(plan, self.mirror, self.homes, self.new_prefix, self.devices, *seeing, self.ordering.tables)
-        self.kept[strategy.id] = copy
-        return copy
-
-    def _check_apart(self) -> None:
-        if self.classes().apart:
-            raise SwitchRefusedError(self.classes().apart)
-
-    def _check_known(self, kind: Kind) -> None:
-        """Raise SwitchRefusedError where a step must first show how it adds up; one that has run and cannot be asked need not. Or
-        where one copy could not add up as all steps do."""
-        known = self.view(), self.sight.uncertain()
-        if name := self.known.differing(known[0], kind.ops(), known[1]):
-            raise SwitchRefusedError(f"the steps add up the sum {name} in different orders")
-        if kind.in_parts or kind.sums_shown or (kind.runs and not kind.may_be_asked):
-            return
-        name = self.known.lacking(known[0], kind.step, kind.ops(), known[1])
-        if name:
-            raise SwitchRefusedError(f"a step that has not run plainly yet needs the sum {name}, whose order is not known before")
-
     def _extend(self, session: Any, new: Sequence[Any]) -> None:
         """Send what was added to the session. What it cannot place would poison it for good: such nodes lose their device."""
         try:
@@ -206,7 +134,7 @@ class Switcher:
         except Exception as e:
             for operation in new:
                 capi.clear_device(self.mirror.graph, operation)
-            self.kept = {id_: copy for id_, copy in self.kept.items() if copy is self.live}
+            self.making.kept = {id_: copy for id_, copy in self.making.kept.items() if copy is self.live}
             capi.extend_session(session)
             raise SwitchRefusedError(f"TensorFlow cannot place the copy: {e}") from e
 
@@ -276,13 +204,13 @@ class Switcher:
         return None if plain else self._routed(session, kind)
 
     def _routed(self, session: Any, kind: Kind) -> Route | None:
-        copy = self.live or Copy(NO_PLAN, self.mirror, self.homes, self.new_prefix)
+        copy = self.live or self.making.plain()
         if self.live is not None:
             if copy.is_stale():
-                self._adopt_extended_graph(copy)
+                self.making.adopt(copy)
             if self.learn([kind]):
                 raise SwitchRefusedError("a step reads and writes a variable without order, which is to stay where it is")
-            self._check_known(kind)
+            self.making.check_known(kind)
             return self._served(session, copy, kind)
         return self._on(session, copy, kind)
 
@@ -302,13 +230,8 @@ class Switcher:
 
     def last_names(self, kind: Kind) -> dict[str, str]:
         """Of what a run of `kind` was routed to fetch last: the fetch -> what it is in the mirror."""
-        copy = self.live or Copy(NO_PLAN, self.mirror, self.homes, self.new_prefix)
+        copy = self.live or self.making.plain()
         return dict(self.last_reads.names(kind, self.view(), copy.serving(kind, self.view())))
-
-    def _adopt_extended_graph(self, copy: Copy) -> None:
-        self._check_apart()
-        if not copy.adopt(self.resolve(copy.plan.strategy), self.view(), self.classes()):
-            raise SwitchRefusedError("ops that the program added since need the original of what was copied")
 
 
 def _at_once(ahead: Ahead, work: Callable[[], Any]) -> Any:

@@ -40,8 +40,8 @@ def choose_way(engine: SessionEngine, strategy: LiveStrategy, way: Way) -> Chose
         if engine.closed:
             raise SwitchRefusedError("the session is closed")
         switcher = engine.switcher()
-        known = strategy.id in switcher.kept
-    full = "" if known or switcher.made < engine.settings.copies else full_text(switcher, engine.settings.copies)
+        known = strategy.id in switcher.making.kept
+    full = "" if known or switcher.making.made < engine.settings.copies else full_text(switcher, engine.settings.copies)
     if asked is Way.RESTART:
         return Chosen(Way.RESTART, "restart was asked for", full)
     if asked is Way.IN_SESSION:
@@ -58,7 +58,7 @@ def choose_way(engine: SessionEngine, strategy: LiveStrategy, way: Way) -> Chose
 
 def full_text(switcher: Switcher, most: int) -> str:
     return (
-        f"{switcher.made} copies of the graph are in the session already (STEPD_MAX_COPIES={most}); "
+        f"{switcher.making.made} copies of the graph are in the session already (STEPD_MAX_COPIES={most}); "
         "only a restart of the session can free them"
     )
 
@@ -88,7 +88,7 @@ def _state_bytes(engine: SessionEngine, switcher: Switcher) -> int:
 def can_be_compacted(engine: SessionEngine) -> bool:
     """Is the session full of copies, can it be restarted, and is there little to carry?"""
     with engine.lock:
-        if engine.closed or engine.left_alone() or engine.switcher().made < engine.settings.copies:
+        if engine.closed or engine.left_alone() or engine.switcher().making.made < engine.settings.copies:
             return False
         switcher = engine.switcher()
     return _state_bytes(engine, switcher) <= _MOST_BYTES and not obstacle(engine)
