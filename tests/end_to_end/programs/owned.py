@@ -1,5 +1,7 @@
 """What ops own, worked on by roundabout ways: in conditions and functions, through ops of the same name, in a value's own memory."""
 
+import os
+
 import numpy as np
 import tensorflow.compat.v1 as tf
 
@@ -165,3 +167,51 @@ def program_told(record):
         for k in range(10):
             record.value(f"step {k}", sess.run([step, put])[0][1])
             record.value(f"same {k}", sess.run(text) == first)
+
+
+def program_unnamed(record):
+    """Two handles without a name stand for one variable; a temporary variable is known by its op's name."""
+    (train, loss), ops = stepping(), tf.raw_ops
+    x = tf.placeholder(tf.float32, [3])
+    one, same = (ops.VarHandleOp(dtype=tf.float32, shape=[3], name=name) for name in ("one", "same"))
+    begin = ops.AssignVariableOp(resource=one, value=tf.ones([3]))
+    with tf.control_dependencies([tf.exp(x)]):
+        add = ops.AssignAddVariableOp(resource=same, value=tf.sin(x))
+        temporary = ops.TemporaryVariable(shape=[3], dtype=tf.float32)
+    with tf.control_dependencies([add]):
+        seen = tf.tanh(ops.ReadVariableOp(resource=one, dtype=tf.float32))
+    filled = ops.Assign(ref=temporary, value=tf.cos(x))
+    taken = tf.exp(ops.DestroyTemporaryVariable(ref=filled, var_name=temporary.op.name))
+    with tf.Session() as sess:
+        sess.run(tf.global_variables_initializer())
+        with record.error("not there"):
+            sess.run(seen, {x: [1.0, 2.0, 3.0]})
+        sess.run(begin)
+        for k in range(10):
+            record.value(f"step {k}", sess.run([loss, train])[0])
+            record.value(f"{k}", sess.run([seen, taken], {x: [k, 2.0, 3.0]}))
+
+
+def program_files(record):
+    """Kernels that read a file when they are made, and so only for the first step of a session: it changes, and is gone."""
+    train, loss = stepping()
+    with open("words", "w") as words:
+        words.writelines(f"w{k},{k + 1}\n" for k in range(8))
+    np.arange(3, dtype="f").tofile("numbers")
+    x = tf.placeholder(tf.int64, [2, 1])
+    numbers = tf.raw_ops.ImmutableConst(dtype=tf.float32, shape=[3], memory_region_name="numbers")
+    counted = tf.nn.fixed_unigram_candidate_sampler(x, 1, 3, False, 8, vocab_file="words")[1]
+    ends = [tf.exp(counted) + 1, tf.exp(numbers * tf.cast(x[0, 0], tf.float32)) * 2]
+    with tf.Session() as sess:
+        sess.run(tf.global_variables_initializer())
+        for k in range(12):
+            if k == 4:
+                with open("words", "w") as words:
+                    words.writelines(f"w{k},{9 - k}\n" for k in range(8))
+                os.replace("numbers", "old")  # what is mapped stays
+                (np.arange(3, dtype="f") + 5).tofile("numbers")
+            if k == 8:
+                os.remove("words")
+                os.remove("numbers")
+            record.value(f"step {k}", sess.run([loss, train])[0])
+            record.value(f"{k}", sess.run(ends, {x: [[1], [2]]}))

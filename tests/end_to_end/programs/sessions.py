@@ -217,3 +217,18 @@ def program_reset(record):
         fresh.run(v)
     with record.error("aborted"):
         sess.run(step)
+
+
+def program_reset_all(record):
+    """A session without state: its devices keep their numbers, and it is closed when the process resets its sessions."""
+    x = tf.placeholder(tf.float32, [3])
+    y = tf.exp(tf.sin(x)) * x + tf.cos(x)
+    sess = tf.Session()
+    numbers = {d.name: d.incarnation for d in sess.list_devices()}
+    for k in range(4):
+        record.value(f"{k}", sess.run(y, {x: [k, 2.0, 3.0]}))
+    record.value("same", [numbers[d.name] == d.incarnation for d in sess.list_devices()])
+    tf.Session.reset("")
+    for k in range(4):
+        with record.error(f"closed {k}"):
+            sess.run(y, {x: [k, 2.0, 3.0]})

@@ -242,6 +242,11 @@ def list_devices(session: Any) -> list[tuple[str, str, int]]:
         c.TF_DeleteDeviceList(raw)
 
 
+def set_incarnation(device: Any, number: int) -> None:
+    """Of what `BaseSession.list_devices` has returned."""
+    device._incarnation = number
+
+
 def function_names(graph: Any) -> tuple[int, str]:
     """A cheap token that changes when the graph's function library grows."""
     functions = graph._functions

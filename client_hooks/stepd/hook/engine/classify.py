@@ -157,6 +157,8 @@ def _reads_once(view: GraphView) -> str:
             return f"{node.name} ({node.op}) runs when TensorFlow builds a step, once for all its runs"
         if _draws_once(node.proto) or (view.functions and any(map(_draws_once, _inside(view, node)))):
             return f"{node.name} has its regions drawn when TensorFlow builds a step, once for all its runs"
+        if _reads_file(node.proto) or (view.functions and any(map(_reads_file, _inside(view, node)))):
+            return f"{node.name} reads a file when TensorFlow builds a step, once for all its runs"
         if not view.functions or "Dataset" in node.op or "Iterator" in node.op:
             continue
         if any(inner.op in rules.MADE_ONCE for inner in _inside(view, node)):
@@ -172,6 +174,13 @@ def _draws_once(node: Any) -> bool:
     """Does its kernel draw a seed when it is made, and keep to it?"""
     attr = node.attr
     return node.op in rules.FRACTIONAL and attr["deterministic"].b and not (attr["seed"].i or attr["seed2"].i)
+
+
+def _reads_file(node: Any) -> bool:
+    """Does its kernel read a file when it is made?"""
+    attr, others = rules.FILE_OF_KERNEL.get(node.op, ("", ()))
+    name = node.attr[attr].s if attr else b""
+    return bool(name) and not name.startswith(others)
 
 
 def _is_used(view: GraphView, name: str) -> bool:

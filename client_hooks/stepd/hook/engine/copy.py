@@ -113,5 +113,6 @@ def _follow_group(made: node_def_pb2.NodeDef, represented: Any, moved: Mapping[s
 
 def keep_resource_name(made: node_def_pb2.NodeDef, name: str) -> None:
     """An op that finds its resource by its node's name goes on finding it under the user's name."""
-    if "shared_name" in made.attr and not made.attr["shared_name"].s:
-        made.attr["shared_name"].s = name.encode()
+    attr = "var_name" if made.op == "TemporaryVariable" else "shared_name"
+    if made.op != "VarHandleOp" and attr in made.attr and not made.attr[attr].s:  # a handle without a name has the name ""
+        made.attr[attr].s = name.encode()

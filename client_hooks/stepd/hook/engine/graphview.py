@@ -110,10 +110,12 @@ UNNAMED = b"\0"
 def name_of_state(node: Any) -> tuple[bytes, bytes]:
     """(container, name) by which a session knows what a NodeDef owns: ops that say the same stand for the same.
 
-    What has no name is called after its op, in its kernel, by a number too, so that no name says the same; variables, and tables
-    that ask for it, by the op's name alone.
+    What has no name is called after its op, in its kernel, by a number too, so that no name says the same; variables of the old
+    kind, and tables that ask for it, by the op's name alone. Handles without a name stand for one variable, whose name is empty.
     """
     name, op = node.attr["shared_name"].s, node.name.encode()
+    if node.op == "VarHandleOp":
+        return node.attr["container"].s, name
     after_op = node.op in rules.VARIABLES or ("use_node_name_sharing" in node.attr and node.attr["use_node_name_sharing"].b)
     return node.attr["container"].s, name or (op if after_op else UNNAMED + op)
 

@@ -40,8 +40,7 @@ def install(observer: ObserverPort | None, settings: EngineSettings) -> None:
     if lacks:
         raise RuntimeError(f"this TensorFlow lacks {', '.join(lacks)}")
     _installed.append((observer, settings))
-    in_chaos = _CHAOS_PATCHES if settings.chaos is not None and settings.chaos.devices else {}
-    for owner, patches in ((capi.BaseSession, _SESSION_PATCHES | in_chaos), (capi.c, _C_PATCHES)):
+    for owner, patches in ((capi.BaseSession, _SESSION_PATCHES), (capi.c, _C_PATCHES)):
         for name, function in patches.items():
             if (owner, name) in _originals:
                 continue
@@ -211,10 +210,27 @@ def close(self: Any) -> None:
 
 
 def list_devices(self: Any) -> list[Any]:
-    """BaseSession.list_devices, without what chaos has added."""
+    """BaseSession.list_devices, without what chaos has added; devices keep the numbers that they had when first asked for."""
     engine = _owners.get(id(self))
-    added = engine.added_devices if engine is not None else ()
-    return [device for device in _original(capi.BaseSession, "list_devices")(self) if device.name not in added]
+    try:
+        found = _original(capi.BaseSession, "list_devices")(self)
+    except BaseException as e:
+        _hide_frames(e)
+        raise
+    for device in found if engine is not None else ():
+        capi.set_incarnation(device, engine.incarnations.setdefault(device.name, device.incarnation))
+    return [device for device in found if engine is None or device.name not in engine.added_devices]
+
+
+def reset(target: Any, containers: Any = None, config: Any = None) -> None:
+    """TF_Reset. TensorFlow closes all sessions of the process that name no target: another one in the place of such a session would
+    go on where it does not."""
+    try:
+        _original(capi.c, "TF_Reset")(target, containers, config)
+    finally:
+        for engine in [] if target else list(_owners.values()):
+            if not engine.target:
+                engine.bound = "the program has reset it"
 
 
 def _hide_frames(error: BaseException) -> None:
@@ -295,12 +311,18 @@ def delete_buffer(buffer: Any) -> None:
     capi.delete_buffer(buffer)
 
 
-_SESSION_PATCHES: dict[str, Any] = {"__init__": init, "__del__": delete, "_extend_graph": extend_graph, "close": close}
-_CHAOS_PATCHES: dict[str, Any] = {"list_devices": list_devices}
+_SESSION_PATCHES: dict[str, Any] = {
+    "__init__": init,
+    "__del__": delete,
+    "_extend_graph": extend_graph,
+    "close": close,
+    "list_devices": list_devices,
+}
 _C_PATCHES: dict[str, Any] = {
     "TF_DeleteBuffer": delete_buffer,
     "TF_GetBuffer": get_buffer,
     "TF_NewSessionRef": new_session_ref,
+    "TF_Reset": reset,
     "TF_SessionMakeCallable": _answered(capi.make_callable, lambda engine: engine.callables.make),
     "TF_SessionPRunSetup_wrapper": _answered(capi.prun_setup, lambda engine: engine.partial_runs.setup),
     "TF_SessionPRun_wrapper": _answered(capi.prun_session, lambda engine: engine.partial_runs.run),

@@ -85,7 +85,7 @@ class Mirror:
         operations = self.user_graph.get_operations()
         for operation in operations[self._count :]:
             names.avoid(operation.name)
-            self._made_once |= operation.type in rules.MADE_ONCE
+            self._made_once |= operation.type in rules.MADE_ONCE or operation.type in rules.FILE_OF_KERNEL
         if self._lowest_on and self.lowest is None and len(operations) >= self._smallest:
             self._begin(self.user_graph.graph_def_versions)
         if self._count == 0 and not any(names.is_taken(operation.name) for operation in operations):

@@ -43,6 +43,14 @@ PER_RUN_PREFIXES = ("TensorArray", "Stack", "TemporaryVariable", "DestroyTempora
 # all its runs: of a step that is built anew they may give something else.
 MADE_ONCE = frozenset({"MatchingFiles", "ReadFile", "GenerateVocabRemapping", "PyFuncStateless"})
 
+# Their kernels read a file when they are made: op -> what names it, and beginnings of names that stand for no file.
+FILE_OF_KERNEL = {
+    "DecodeProtoV2": ("descriptor_source", (b"local://", b"bytes://")),
+    "EncodeProto": ("descriptor_source", (b"local://", b"bytes://")),
+    "FixedUnigramCandidateSampler": ("vocab_file", ()),
+    "ImmutableConst": ("memory_region_name", ()),
+}
+
 # Stateful towards the world, not in themselves: a second node does just what the first would have done.
 WITHOUT_MEMORY = frozenset({
     "PyFunc", "EagerPyFunc", "PyFuncStateless", "Print", "PrintV2", "Assert", "Timestamp", "NoOp",

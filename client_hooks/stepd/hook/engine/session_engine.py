@@ -93,6 +93,7 @@ class SessionEngine:
         self.registry: Registry[SessionEngine] = Registry()
         self.placements: Placements | None = None  # prints where the program's ops lie
         self.added_devices: tuple[str, ...] = ()  # by chaos; the program has not asked for them
+        self.incarnations: dict[str, int] = {}  # of devices, as the program was told first
 
     # -- what the intercepted functions call, on the user's thread -----------------------------------------------------
 
