@@ -4,7 +4,8 @@
 
 Chaos mode places anew after every few runs; a placement that is held is in force for most steps, and its differences come again,
 so that they can be shrunk: ops are sent home by halves for as long as the program still differs. With FIDELITY_UNKNOWN_BATCH in
-the environment placeholders do not know the first of their sizes. Works in session.
+the environment placeholders do not know the first of their sizes, with FIDELITY_COLOCATED gradients lie with the ops that they are
+of. Works in session.
 """
 
 from __future__ import annotations
@@ -70,6 +71,8 @@ def serve(programs: str) -> None:
     tf.logging.set_verbosity(tf.logging.ERROR)
     if os.environ.get("FIDELITY_UNKNOWN_BATCH"):
         run.forget_batches()
+    if os.environ.get("FIDELITY_COLOCATED"):
+        run.colocate_gradients()
     moved: dict[str, None] = {}
     told: dict[str, Any] = {}
     if "STEPD_CHAOS" in os.environ:

@@ -4,7 +4,8 @@
 
 A program is a function `program_<case>(record)` in `<family>.py` beside this file. A program that hangs ends the process with its
 stacks on stderr and status 75, so that whoever started it can go on with the next one. With FIDELITY_UNKNOWN_BATCH in the
-environment placeholders do not know the first of their sizes: TensorFlow rewrites such graphs otherwise.
+environment placeholders do not know the first of their sizes, with FIDELITY_COLOCATED gradients lie with the ops that they are of:
+TensorFlow rewrites such graphs otherwise.
 """
 
 from __future__ import annotations
@@ -71,6 +72,21 @@ def forget_batches() -> None:
     tf.placeholder = placeholder
 
 
+def colocate_gradients() -> None:
+    """Have all gradients lie with the ops that they are of, as those of TensorFlow 2's `tf.gradients` do."""
+    from tensorflow.python.ops import gradients_util
+
+    known = gradients_util._GradientsHelper
+
+    def helper(
+        ys: Any, xs: Any, grad_ys: Any = None, name: str = "gradients", colocate: bool = False, *args: Any, **more: Any
+    ) -> Any:
+        more.pop("colocate_gradients_with_ops", None)
+        return known(ys, xs, grad_ys, name, True, *args, **more)
+
+    gradients_util._GradientsHelper = helper
+
+
 def give_up(name: str) -> None:
     print(f"{name}: hangs", file=sys.stderr)
     faulthandler.dump_traceback(all_threads=True)
@@ -82,6 +98,8 @@ if __name__ == "__main__":
     tf.logging.set_verbosity(tf.logging.ERROR)
     if os.environ.get("FIDELITY_UNKNOWN_BATCH"):
         forget_batches()
+    if os.environ.get("FIDELITY_COLOCATED"):
+        colocate_gradients()
     records = str(Path(sys.argv[1]).absolute())
     for one in sys.argv[3:]:
         run_one(one, records, float(sys.argv[2]))

@@ -13,7 +13,7 @@ from tensorflow.core.framework import node_def_pb2
 
 from stepd.hook.engine import stand_ins, terms
 from stepd.hook.engine.graphview import GraphView, Node
-from stepd.hook.engine.names import copy_name
+from stepd.hook.engine.names import COLOCATION, LEFT, copy_name
 from stepd.hook.engine.reads import First
 from stepd.hook.order import barriers, control
 from stepd.hook.order.edges import Edge
@@ -21,8 +21,6 @@ from stepd.hook.rewrite import shared_reads
 from stepd.hook.rewrite.chosen import Chosen
 from stepd.hook.rewrite.emit import split_nodes
 from stepd.hook.rewrite.facts import Facts
-
-_COLOCATION = "_class"
 
 
 def copied_nodes(
@@ -93,10 +91,10 @@ def _copied(node: Node, represented: Any, moved: Mapping[str, str], home: Callab
     keep_resource_name(made, node.name)
     if device is not None:
         made.device = device
-        made.attr.pop(_COLOCATION, None)
-    elif _COLOCATION in made.attr:
+        _leave_group(made, ())
+    elif COLOCATION in made.attr:
         _follow_group(made, represented, moved)
-        if home is not None and not made.device and _COLOCATION not in made.attr:
+        if home is not None and not made.device and COLOCATION not in made.attr:
             made.device = home(node.name)
     return made
 
@@ -104,11 +102,21 @@ def _copied(node: Node, represented: Any, moved: Mapping[str, str], home: Callab
 def _follow_group(made: node_def_pb2.NodeDef, represented: Any, moved: Mapping[str, str]) -> None:
     """Colocate with the copies of those that the original was colocated with, unless they move and it does not."""
     sign = "loc:@"
-    groups = [group.decode() for group in made.attr[_COLOCATION].list.s]
+    groups = [group.decode() for group in made.attr[COLOCATION].list.s]
     followed = [g.removeprefix(sign) for g in groups if g.removeprefix(sign) not in moved]
-    made.attr[_COLOCATION].list.s[:] = [(sign + represented(name)).encode() for name in followed]
-    if not followed:
-        made.attr.pop(_COLOCATION)
+    if len(followed) < len(groups):
+        _leave_group(made, followed)
+    if followed:
+        made.attr[COLOCATION].list.s[:] = [(sign + represented(name)).encode() for name in followed]
+
+
+def _leave_group(made: node_def_pb2.NodeDef, followed: Collection[str]) -> None:
+    """The copy lies with those in `followed` alone. It still differs from ops that the program has not put with the same ones, of
+    which Grappler would make one with it: equal ops are equal in all attributes."""
+    if COLOCATION in made.attr:
+        made.attr[LEFT].CopyFrom(made.attr[COLOCATION])
+        if not followed:
+            made.attr.pop(COLOCATION)
 
 
 def keep_resource_name(made: node_def_pb2.NodeDef, name: str) -> None:

@@ -15,6 +15,8 @@ _foreign: set[str] = set()
 LOWEST = ".-stepd_0"  # a name before all others
 _BALLAST = "stepd_0/"
 EXECUTOR = "STEPD_PRIORITY"
+# With whom an op lies; what that was for a copy that lies elsewhere; what keeps a copy apart from its twins.
+COLOCATION, LEFT, APART = "_class", "_left", "_apart"
 _ALIAS = re.compile(r"stepd_alias_(\d+)")
 
 
@@ -174,6 +176,11 @@ def repair_metadata(data: bytes, aliases: dict[str, str]) -> bytes:
     for graph in graphs:
         _drop(graph.node, lambda node: _is_besides(node.name))
         for node in graph.node:
+            if is_own(node.name):
+                node.attr.pop(APART, None)
+                if LEFT in node.attr:
+                    node.attr[COLOCATION].CopyFrom(node.attr[LEFT])
+                    del node.attr[LEFT]
             node.name = user_text(node.name, aliases)
             for i, source in enumerate(node.input):
                 node.input[i] = user_text(source, aliases)

@@ -19,8 +19,11 @@ class Placements:
         self.quiet = type(config)()
         self.quiet.CopyFrom(config)
         self.quiet.log_device_placement = False
+        nameless = type(config)()  # only one session of the process may bear a name and version
+        nameless.CopyFrom(config)
+        nameless.experimental.ClearField("session_metadata")
         with graph._c_graph.get() as handle:
-            self._session: Any = capi.new_session(handle, None, config)
+            self._session: Any = capi.new_session(handle, None, nameless)
 
     def extend(self) -> None:
         """The program has added ops. What TensorFlow cannot place it says of the session that runs."""

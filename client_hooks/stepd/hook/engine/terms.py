@@ -20,7 +20,7 @@ from stepd.hook.engine import sums, twins
 from stepd.hook.engine.devices import near
 from stepd.hook.engine.graphview import GraphView, Node, split_input, takers
 from stepd.hook.engine.handing import handing_on
-from stepd.hook.engine.names import copy_name, holds_own, is_own
+from stepd.hook.engine.names import APART, copy_name, holds_own, is_own
 from stepd.hook.ports import StepKind
 
 _FLOATS = frozenset({types_pb2.DT_FLOAT, types_pb2.DT_DOUBLE, types_pb2.DT_HALF, types_pb2.DT_BFLOAT16})
@@ -160,7 +160,7 @@ def _positions(chains: Sequence[Chain], added: Sequence[str]) -> tuple[int, ...]
 
 def kept_apart(node: node_def_pb2.NodeDef, name: str) -> None:
     """Have Grappler not make one of this copy of `name` and a copy of a twin: ops of other attributes are not the same."""
-    node.attr["_apart"].s = name.encode()
+    node.attr[APART].s = name.encode()
 
 
 def carried(
