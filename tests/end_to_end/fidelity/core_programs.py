@@ -4,6 +4,7 @@ CORE_MODES = ("idle", "both")
 CORE_SCRIPTS = ["exits"]
 CORE = frozenset(
     [
+        "attention.colocated",
         "branches.recurrent_by_hand",
         "callables.make_callable",
         "callables.from_options",

@@ -72,6 +72,24 @@ def program_free(record):
     trained(record, tf.train.Optimizer.GATE_NONE)
 
 
+def program_colocated(record):
+    """Gradients that lie with what they are of: a power's square and its gradient's differ in that alone."""
+    x = tf.placeholder(tf.float32, [BATCH * LENGTH, WIDTH], "x")
+    h = x
+    for layer in range(3):
+        h = gelu(dense(h, f"layer{layer}", WIDTH))
+    loss = tf.reduce_mean(tf.square(h))
+    optimizer = tf.train.MomentumOptimizer(0.05, 0.9)
+    gradients, variables = zip(*optimizer.compute_gradients(loss, colocate_gradients_with_ops=True), strict=True)
+    clipped, norm = tf.clip_by_global_norm(gradients, 1.0)
+    train = optimizer.apply_gradients(zip(clipped, variables, strict=True))
+    with tf.Session() as sess:
+        sess.run(tf.global_variables_initializer())
+        for k in range(12):
+            record.value(f"{k}", sess.run([loss, norm, train], {x: inputs(k).reshape(-1, WIDTH)})[:2])
+        record.value("trained", sess.run(tf.trainable_variables()))
+
+
 def program_by_callables(record):
     """Training by a callable that was made from options, with a limit of time, evaluation by plain steps."""
     x = tf.placeholder(tf.float32, [BATCH, LENGTH, WIDTH], "x")

@@ -11,6 +11,8 @@ import pytest
 
 tf = pytest.importorskip("tensorflow.compat.v1")
 
+from tensorflow.core.protobuf import config_pb2  # noqa: E402
+
 from stepd.hook.engine.settings import Chaos  # noqa: E402
 
 
@@ -35,6 +37,15 @@ def test_copies_are_not_printed(hooked: Any, capfd: Any) -> None:
     listener = hooked(chaos=Chaos(2, "in-session", seed=1, devices=2))
     assert printed(capfd) == plain
     assert any(switch.ok and not switch.rollback for switch in listener.switches)
+
+
+def test_a_session_that_bears_a_name_is_not_the_second_of_that_name(hooked: Any, capfd: Any) -> None:
+    named = tf.ConfigProto.Experimental(session_metadata=config_pb2.SessionMetadata(name="m", version=1))
+    plain = printed(capfd, experimental=named)
+    listener = hooked(chaos=Chaos(2, "both", seed=1, devices=2))
+    assert printed(capfd, experimental=named) == plain
+    assert any(switch.ok and not switch.rollback for switch in listener.switches)
+    assert all(switch.ok or "bears a name" in switch.error for switch in listener.switches), listener.switches
 
 
 def test_a_pruned_graph_is_printed_by_its_own_session(hooked: Any, capfd: Any) -> None:

@@ -74,6 +74,11 @@ def smallest(config: Any) -> int:
     return asked or SMALLEST
 
 
+def bears_name(config: Any) -> bool:
+    """Does the program name its session?"""
+    return config is not None and bool(config.experimental.HasField("session_metadata"))
+
+
 def kept_as_it_is(config: Any) -> str:
     """Why a session of the program's `config` may not be switched; "" where it may."""
     if _AUTO_JIT.search(os.environ.get("TF_XLA_FLAGS", "")):

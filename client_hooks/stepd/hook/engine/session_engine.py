@@ -199,6 +199,8 @@ class SessionEngine:
             return "the session runs on a server that other sessions may share"
         if self.session() is None or self.closed:
             return "the session is closed"
+        if session_config.bears_name(self.session_options[1]):
+            return "the session bears a name (session_metadata), as only one session of a process may"
         if self.left_behind >= _MOST_LEFT_BEHIND:
             return f"{self.left_behind} restarts have left sessions behind, which local workers keep as long as they run"
         return "; ".join(found[:3]) + (f" and {len(found) - 3} more" if len(found) > 3 else "")
