@@ -67,7 +67,10 @@ def serve(programs: str) -> None:
     sys.path.insert(0, str(Path(programs)))
     import run
 
-    tf.disable_v2_behavior()
+    if os.environ.get("FIDELITY_V2"):
+        tf.disable_eager_execution()
+    else:
+        tf.disable_v2_behavior()
     tf.logging.set_verbosity(tf.logging.ERROR)
     if os.environ.get("FIDELITY_UNKNOWN_BATCH"):
         run.forget_batches()

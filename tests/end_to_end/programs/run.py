@@ -5,7 +5,8 @@
 A program is a function `program_<case>(record)` in `<family>.py` beside this file. A program that hangs ends the process with its
 stacks on stderr and status 75, so that whoever started it can go on with the next one. With FIDELITY_UNKNOWN_BATCH in the
 environment placeholders do not know the first of their sizes, with FIDELITY_COLOCATED gradients lie with the ops that they are of:
-TensorFlow rewrites such graphs otherwise.
+TensorFlow rewrites such graphs otherwise. With FIDELITY_V2 all that TensorFlow 2 does otherwise but eager execution stays as it is
+there: control flow, resource variables, shapes.
 """
 
 from __future__ import annotations
@@ -94,7 +95,10 @@ def give_up(name: str) -> None:
 
 
 if __name__ == "__main__":
-    tf.disable_v2_behavior()
+    if os.environ.get("FIDELITY_V2"):
+        tf.disable_eager_execution()
+    else:
+        tf.disable_v2_behavior()
     tf.logging.set_verbosity(tf.logging.ERROR)
     if os.environ.get("FIDELITY_UNKNOWN_BATCH"):
         forget_batches()
