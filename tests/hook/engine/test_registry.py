@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from stepd.hook.engine import capi, intercept, restarts
+from stepd.hook.engine import capi, intercept, patches, restarts
 from stepd.hook.engine.registry import Registry
 from stepd.hook.engine.settings import Chaos
 
@@ -66,7 +66,7 @@ def test_a_plain_session_is_not_taken_for_one_that_a_restart_replaced(
     assert any(outcome.ok for outcome in listener.switches)
     (engine,) = listener.engines
     session.close()
-    make, made = intercept._originals[capi.c, "TF_NewSessionRef"], list[Any]()
+    make, made = patches._originals[capi.c, "TF_NewSessionRef"], list[Any]()
 
     def where_one_lay(graph: Any, options: Any) -> Any:
         made.append(make(graph, options))
@@ -75,7 +75,7 @@ def test_a_plain_session_is_not_taken_for_one_that_a_restart_replaced(
         return made[-1]
 
     with monkeypatch.context() as patched, tf.Graph().as_default():
-        patched.setitem(intercept._originals, (capi.c, "TF_NewSessionRef"), where_one_lay)
+        patched.setitem(patches._originals, (capi.c, "TF_NewSessionRef"), where_one_lay)
         patched.setattr(intercept, "_installed", [])
         two = tf.constant(2.0, name="two")
         with tf.Session() as plain:

@@ -1,4 +1,4 @@
-"""Takes the place of a few functions under TensorFlow's BaseSession, and gives them back. The only module that patches anything.
+"""What takes the place of a few functions under TensorFlow's BaseSession. The only module that patches anything of TensorFlow's.
 
 Most of the patches are on the C API's Python module, so that BaseSession's own methods, and their frames in stack traces, stay.
 A raw session that is not in `_engines` (made before, or not to be mirrored) runs TensorFlow's own code.
@@ -14,7 +14,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from stepd.hook.engine import capi, names, placements, session_config
+from stepd.hook.engine import capi, names, patches, placements, session_config
 from stepd.hook.engine.cluster import WorkerPlacer
 from stepd.hook.engine.mirror import Mirror
 from stepd.hook.engine.registry import Registry
@@ -25,7 +25,6 @@ from stepd.hook.ports import ObserverPort
 
 _ROOM = str(Path(__file__).parent)
 _creating = threading.local()
-_originals: dict[tuple[Any, str], Any] = {}
 _installed: list[tuple[ObserverPort | None, EngineSettings]] = []
 # Engines by the raw session they run on now, and by the id of the BaseSession that owns them while it lives.
 _engines: Registry[SessionEngine] = Registry()
@@ -40,13 +39,8 @@ def install(observer: ObserverPort | None, settings: EngineSettings) -> None:
     if lacks:
         raise RuntimeError(f"this TensorFlow lacks {', '.join(lacks)}")
     _installed.append((observer, settings))
-    for owner, patches in ((capi.BaseSession, _SESSION_PATCHES), (capi.c, _C_PATCHES)):
-        for name, function in patches.items():
-            if (owner, name) in _originals:
-                continue
-            original = getattr(owner, name)
-            _originals[owner, name] = original
-            setattr(owner, name, functools.wraps(original)(function) if owner is capi.BaseSession else function)
+    patches.put(capi.BaseSession, _SESSION_PATCHES)
+    patches.put(capi.c, _C_PATCHES)
 
 
 def uninstall() -> None:
@@ -55,18 +49,7 @@ def uninstall() -> None:
         return
     _installed.clear()
     if not _owners:
-        _remove_patches()
-
-
-def _remove_patches() -> None:
-    for (owner, name), original in _originals.items():
-        setattr(owner, name, original)
-    _originals.clear()
-
-
-def _original(owner: Any, name: str) -> Any:
-    """TensorFlow's own function; a call that was under way when the patches went finds it in its place again."""
-    return _originals.get((owner, name)) or getattr(owner, name)
+        patches.remove()
 
 
 # -- sessions: made, extended, closed -------------------------------------------------------------------------------------
@@ -77,7 +60,7 @@ def init(self: Any, target: Any = "", graph: Any = None, config: Any = None) -> 
     _forget(id(self))  # of one that lay here and whose class did not have BaseSession end it
     _creating.session = self
     try:
-        _original(capi.BaseSession, "__init__")(self, target, graph, config)
+        patches.original(capi.BaseSession, "__init__")(self, target, graph, config)
     except BaseException as e:
         _hide_frames(e)
         raise
@@ -133,14 +116,14 @@ def new_session_ref(graph: Any, options: Any) -> Any:
 
 def _made(graph: Any, options: Any) -> Any:
     """A raw session that nobody takes for one that a restart has replaced."""
-    return _engines.fresh(functools.partial(_original(capi.c, "TF_NewSessionRef"), graph, options), capi.delete_session)
+    return _engines.fresh(functools.partial(patches.original(capi.c, "TF_NewSessionRef"), graph, options), capi.delete_session)
 
 
 def delete(self: Any) -> None:
     """BaseSession.__del__. Where Python has to look for cycles it clears weak references first, so that one to the session would
     say that it is gone while finalizers of the program still run steps."""
     try:
-        _original(capi.BaseSession, "__del__")(self)
+        patches.original(capi.BaseSession, "__del__")(self)
     finally:  # what TensorFlow raises, of a session that was never made, is told as plainly
         try:
             _forget(id(self))
@@ -157,14 +140,14 @@ def _forget(owner: int) -> None:
         engine.forget()
         _engines.dismiss(engine, engine.raw)
     if not _owners and not _installed:
-        _remove_patches()
+        patches.remove()
 
 
 def extend_graph(self: Any) -> None:
     """BaseSession._extend_graph."""
     engine = _owners.get(id(self))
     if engine is None:
-        _original(capi.BaseSession, "_extend_graph")(self)
+        patches.original(capi.BaseSession, "_extend_graph")(self)
         return
     try:
         engine.extend()
@@ -175,7 +158,7 @@ def extend_graph(self: Any) -> None:
             engine = None
     # TensorFlow's own method meets the same error, and raises it with its own frames.
     try:
-        _original(capi.BaseSession, "_extend_graph")(self)
+        patches.original(capi.BaseSession, "_extend_graph")(self)
     except BaseException as e:
         if engine is not None:
             engine.routing.repair(e)
@@ -206,14 +189,14 @@ def close(self: Any) -> None:
     engine = _owners.get(id(self))
     if engine is not None:
         engine.close()
-    _original(capi.BaseSession, "close")(self)
+    patches.original(capi.BaseSession, "close")(self)
 
 
 def list_devices(self: Any) -> list[Any]:
     """BaseSession.list_devices, without what chaos has added; devices keep the numbers that they had when first asked for."""
     engine = _owners.get(id(self))
     try:
-        found = _original(capi.BaseSession, "list_devices")(self)
+        found = patches.original(capi.BaseSession, "list_devices")(self)
     except BaseException as e:
         _hide_frames(e)
         raise
@@ -226,7 +209,7 @@ def reset(target: Any, containers: Any = None, config: Any = None) -> None:
     """TF_Reset. TensorFlow closes all sessions of the process that name no target: another one in the place of such a session would
     go on where it does not."""
     try:
-        _original(capi.c, "TF_Reset")(target, containers, config)
+        patches.original(capi.c, "TF_Reset")(target, containers, config)
     finally:
         for engine in [] if target else list(_owners.values()):
             if not engine.target:
