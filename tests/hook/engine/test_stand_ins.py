@@ -50,3 +50,19 @@ def test_there_is_none_where_the_program_has_them_apart_or_they_stay_together() 
     ):
         assert not [name for name in found if "there" in name]
         assert found["one-stepd_1"] == ["^loss-stepd_1"]
+
+
+def test_twins_have_one_stand_in_for_both() -> None:
+    """Grappler makes one of two equal constants where they wait for one op, and none of two stand-ins."""
+    with tf.Graph().as_default() as graph:
+        x = tf.placeholder(tf.float32, [4], name="x")
+        for name in ("first", "second"):
+            with tf.control_dependencies([tf.exp(x, name=f"{name}_loss")]):
+                tf.add(tf.constant(1.0, name=f"{name}_one"), x, name=f"{name}_sum")
+        view = GraphView.parse(graph.as_graph_def().SerializeToString(), lambda name: name)
+    moved = {f"{name}_{op}": "b" for name in ("first", "second") for op in ("one", "sum")}
+    nodes: list[Any] = copied_nodes(
+        view, list(view.nodes), {}, "stepd_1", moved, device=lambda name: moved.get(name, "a"), home=lambda _: "a"
+    )
+    found = {node.name: list(node.input) for node in nodes}
+    assert found["first_one-stepd_1"] == found["second_one-stepd_1"] == ["^first_loss-stepd_1-there0"]

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 
 from tensorflow.core.framework import node_def_pb2
 
-from stepd.hook.engine import rules
+from stepd.hook.engine import rules, twins
 from stepd.hook.engine.graphview import GraphView
 from stepd.hook.engine.handing import nothing, waited_for
 from stepd.hook.engine.names import copy_name
@@ -30,6 +30,7 @@ def put(
 ) -> list[node_def_pb2.NodeDef]:
     """Have the copies `made` (user's op -> copy, changed in place) wait for stand-ins where they would wait for another device
     and plainly do not; returns these. `represented`: the copy's name for a user's op; `device`, `home`: where it is, is plainly."""
+    one = twins.of(view).one  # of what Grappler makes one there is one here as well: it would not make one of these
     new: list[node_def_pb2.NodeDef] = []
     known: dict[tuple[str, str], str] = {}
     for name, node in made.items():
@@ -41,7 +42,7 @@ def put(
                 continue
             if device(source) == device(name) or home(source) != home(name):
                 continue
-            key = source, device(name)
+            key = one.get(source, source), device(name)
             if key not in known:
                 known[key] = f"{copy_name(source, mark)}-there{len(known)}"
                 given = nothing(f"{known[key]}-given", device(name), wait)
