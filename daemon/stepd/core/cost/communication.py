@@ -38,7 +38,15 @@ class LinkCost:
         return self.latency_seconds + size / self.bytes_per_second
 
 
+GPU_HANDOVER = 5e-5
+"""Seconds of a transfer from or to a GPU beside the copy itself, which alone is traced: until it begins, and until TensorFlow's thread
+that polls for its end has told the executor that waits for it. 37 to 145 us, mostly 45 to 75, while CUPTI watched
+(docs/measurements/gpus.md).
+"""
+
 SAME_PROCESS = LinkCost(5e-6, 10e9)
+HOST_AND_GPU = LinkCost(GPU_HANDOVER, 10e9)
+GPU_AND_GPU = LinkCost(GPU_HANDOVER, 20e9)
 OTHER_TASK = LinkCost(4.5e-4, 1e9)
 """Priors for pairs that were never measured: a little better than usual, so that trying them is not ruled
 out unseen.
@@ -47,7 +55,9 @@ out unseen.
 
 def prior(src: str, dst: str) -> LinkCost:
     """What to assume of a device pair that was never measured. Device names are full TensorFlow names."""
-    return SAME_PROCESS if _task(src) == _task(dst) else OTHER_TASK
+    if _task(src) != _task(dst):
+        return OTHER_TASK
+    return (SAME_PROCESS, HOST_AND_GPU, GPU_AND_GPU)[("/device:GPU:" in src) + ("/device:GPU:" in dst)]
 
 
 HANDLING = (5.0e-5, 0.8e-9)

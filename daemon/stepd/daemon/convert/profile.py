@@ -1,9 +1,10 @@
 """RunMetadata bytes, as TensorFlow wrote them, to one StepObservation.
 
 Trace names are not always graph names: an exact name counts; else the name without the runtime's suffix
-("/_12"); else the name in the timeline label; else the time is the runtime's overhead. "RecvTensor" entries
-are transfers, kernels on "stream:all" lines are what a GPU really did, and copies on "memcpy" lines are
-transfers between the GPUs of a process and its host, which have no RecvTensor entries.
+("/_12"), unless another entry has the exact name; else the name in the timeline label; else the time is
+the runtime's overhead. "RecvTensor" entries are transfers, kernels on "stream:all" lines are what a GPU
+really did, and copies on "memcpy" lines are transfers between the GPUs of a process and its host, which
+have no RecvTensor entries.
 """
 
 from __future__ import annotations
@@ -16,7 +17,10 @@ from dataclasses import dataclass, field
 import numpy as np
 from google.protobuf.message import DecodeError
 
+from stepd.core.cost.communication import GPU_HANDOVER
+from stepd.core.cost.launches import device_seconds
 from stepd.core.cost.observation import DeviceObservation, StepObservation, Transfer, share_overlaps
+from stepd.core.problem import Float
 from stepd.v1 import profile_pb2
 
 _SUFFIX = re.compile(r"/_\d+$")
@@ -30,20 +34,28 @@ _RUNTIME_OPS = frozenset({"_Send", "_Recv", "_HostSend", "_HostRecv", "_SOURCE",
 
 @dataclass
 class _Line:
-    """Entries of one device: op (None: the runtime's own), start and end in seconds. `named`: ops that an entry is called after."""
+    """Entries of one device: op (None: the runtime's own), is the entry called as the op is, start and end in seconds."""
 
     ops: list[str | None] = field(default_factory=list)
-    named: set[str] = field(default_factory=set)
+    exact: list[bool] = field(default_factory=list)
     start: list[float] = field(default_factory=list)
     end: list[float] = field(default_factory=list)
 
     def add(self, op: str | None, stats: profile_pb2.NodeExecStats) -> None:
         begin, end = _interval(stats)
         self.ops.append(op)
-        if op == stats.node_name:
-            self.named.add(stats.node_name)
+        self.exact.append(op == stats.node_name)
         self.start.append(begin)
         self.end.append(end)
+
+    def named(self) -> set[str]:
+        """Ops that an entry is called after."""
+        return {op for op, exact in zip(self.ops, self.exact, strict=True) if exact and op is not None}
+
+    def leave(self, ops: Collection[str]) -> None:
+        """What is called after one of `ops`, but not as it is, is the runtime's own."""
+        kept = zip(self.ops, self.exact, strict=True)
+        self.ops = [op if exact or op not in ops else None for op, exact in kept]
 
 
 def parse_profile(
@@ -126,7 +138,9 @@ def _op_of(stats: profile_pb2.NodeExecStats, ops: Collection[str]) -> str | None
 
 @dataclass(frozen=True)
 class _Transfer:
-    """A RecvTensor entry (it starts when its device began to send), or a copy of a GPU (`op` is empty)."""
+    """A RecvTensor entry (it starts when its device began to send), or a copy of a GPU (`op` is empty). `besides`: seconds that
+    pass without the link being at work.
+    """
 
     src: str
     dst: str
@@ -134,6 +148,7 @@ class _Transfer:
     size: int
     start: float
     end: float
+    besides: float = 0.0
 
 
 def _transfer(stats: profile_pb2.NodeExecStats) -> _Transfer | None:
@@ -157,7 +172,7 @@ def _read_copies(entry: profile_pb2.DeviceStepStats, kind: str, index: int, devi
         peer = _canonical(f"{kind}{found['dest']}", devices)
         src, dst = {"H2D": (host, gpu), "D2H": (gpu, host)}.get(found["way"], (gpu, peer))
         if src != dst and src in devices and dst in devices:
-            yield _Transfer(src, dst, "", int(found["size"]), *_interval(stats))
+            yield _Transfer(src, dst, "", int(found["size"]), *_interval(stats), besides=GPU_HANDOVER)
 
 
 def _share_links(transfers: list[_Transfer], made: Mapping[tuple[str, str], float]) -> Iterator[Transfer]:
@@ -176,7 +191,7 @@ def _share_links(transfers: list[_Transfer], made: Mapping[tuple[str, str], floa
         start = np.array([transfer.start - origin for transfer in seen]) - np.nan_to_num(waited)
         end = np.array([transfer.end - origin for transfer in seen])
         for transfer, seconds in zip(seen, share_overlaps(start, end).tolist(), strict=True):
-            yield Transfer(src, dst, transfer.op, transfer.size, seconds)
+            yield Transfer(src, dst, transfer.op, transfer.size, seconds + transfer.besides)
 
 
 def _interval(stats: profile_pb2.NodeExecStats) -> tuple[float, float]:
@@ -205,15 +220,17 @@ def _observation(
     host: dict[str, _Line], stream: dict[str, _Line], transfers: list[_Transfer], sizes: StepObservation
 ) -> StepObservation:
     seen, notes = [], []
+    # Whoever waits for an op of another device does so by an Identity that is called after it ("up/_7").
+    named = set[str]().union(*(line.named() for line in host.values()))
+    for line in host.values():
+        line.leave(named)
     kernels, overhead = _kernels(host, stream)
     for device, line in host.items():
-        times, own = _summed(line)
-        overhead += own
         real = kernels.get(device)
         if "/device:GPU" in device and real is None:
             notes.append(f"no kernel times of {device} in the trace: host times are used (CUPTI held by another tool or denied?)")
-        elif real is not None:  # an op that launched no kernel takes none of the GPU's time
-            times = {op: real.get(op, 0.0) for op in times} | real
+        times, own = _summed(line) if real is None else _launched(line, real)
+        overhead += own
         seen.append(DeviceObservation(device, tuple(times), np.array(list(times.values()))))
     return StepObservation(
         devices=tuple(seen),
@@ -236,7 +253,7 @@ def _kernels(host: dict[str, _Line], stream: dict[str, _Line]) -> tuple[dict[str
     where: dict[str, set[str]] = {}
     for device, line in host.items():
         if "/device:GPU" in device:
-            for op in line.named:
+            for op in line.named():
                 where.setdefault(op, set()).add(device)
     found: dict[str, dict[str, float]] = {}
     overhead = 0.0
@@ -259,13 +276,23 @@ def _made(host: dict[str, _Line]) -> dict[tuple[str, str], float]:
     return made
 
 
+def _launched(line: _Line, kernels: Mapping[str, float]) -> tuple[dict[str, float], float]:
+    """As `_summed`, of a GPU whose kernels were seen."""
+    order = np.argsort(line.start, kind="stable")
+    return device_seconds([line.ops[k] for k in order], _shared(line)[order], kernels)
+
+
+def _shared(line: _Line) -> Float:
+    """Seconds of each entry, overlaps shared out."""
+    origin = min(line.start, default=0.0)
+    return share_overlaps(np.array(line.start) - origin, np.array(line.end) - origin)
+
+
 def _summed(line: _Line) -> tuple[dict[str, float], float]:
     """Seconds by op, iterations of loops summed and overlaps shared out; and what the runtime itself took."""
-    origin = min(line.start, default=0.0)
-    shared = share_overlaps(np.array(line.start) - origin, np.array(line.end) - origin)
     times: dict[str, float] = {}
     overhead = 0.0
-    for op, seconds in zip(line.ops, shared.tolist(), strict=True):
+    for op, seconds in zip(line.ops, _shared(line).tolist(), strict=True):
         if op is None:
             overhead += seconds
         else:
