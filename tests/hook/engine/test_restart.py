@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import signal
 import subprocess
 import sys
@@ -11,11 +12,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from stepd.hook.engine import side
+from stepd.hook.engine import gpu_memory, restarts, side
 from stepd.hook.engine.settings import Chaos
 from stepd.hook.model import LiveStrategy, Way
 
 tf = pytest.importorskip("tensorflow.compat.v1")
+
+from tensorflow.core.protobuf import config_pb2  # noqa: E402
 
 CRASH = """
 import os, pathlib, signal, sys, threading
@@ -250,3 +253,37 @@ def test_a_handle_that_the_program_holds_serves_on(hooked: Any, tmp_path: Path) 
         session.run(v)
         assert [session.run(taken, {handle: held}) for _ in range(4)] == [0, 1, 2, 3]
     assert any("by which name" in outcome.error for outcome in listener.switches)
+
+
+@pytest.mark.parametrize("needed", [1 << 20, 1 << 40])
+def test_a_gpu_that_has_no_room_for_the_variables_twice_keeps_the_session(
+    needed: int, hooked: Any, reply: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The CPU stands for a GPU, whose allocator would say what it has in use."""
+    device = "/job:localhost/replica:0/task:0/device:CPU:0"
+    monkeypatch.setattr(restarts._Successor, "_gpu_bytes", lambda *_: {device: needed})
+    monkeypatch.setattr(gpu_memory, "in_use", lambda metadata: {one.device: 1 << 20 for one in metadata.step_stats.dev_stats})
+    listener = hooked()
+    w = tf.get_variable("w", initializer=np.arange(5.0), use_resource=True)
+    more = w.assign_add(np.ones(5))
+    with tf.Session() as session:
+        session.run(w.initializer)
+        session.run(more)
+        raw = listener.engines[0].raw
+        listener.engines[0].request_switch(LiveStrategy("s", {}), Way.RESTART, reply)
+        while listener.engines[0].strategy_id == "":
+            pass
+        assert session.run(more).tolist() == [2.0, 3.0, 4.0, 5.0, 6.0]
+        if needed == 1 << 20:
+            assert listener.engines[0].raw is not raw
+        else:
+            assert listener.engines[0].raw is raw
+            assert f"{device} has no room for the variables a second time: {needed >> 20} MiB" in reply.wait().why_this_way
+
+
+def test_what_a_gpu_says_that_it_has_in_use() -> None:
+    """As TensorFlow 2.21 said it on an H200."""
+    trace = Path(__file__).parents[2] / "daemon/convert/testdata/launched_gpu.pb.gz"
+    metadata = config_pb2.RunMetadata.FromString(gzip.decompress(trace.read_bytes()))
+    (used,) = gpu_memory.in_use(metadata).items()
+    assert used == ("/job:localhost/replica:0/task:0/device:GPU:0", pytest.approx(1068 << 20, rel=1e-3))

@@ -277,7 +277,8 @@ def run_own(session: Any, feeds: Mapping[Any, Any], fetches: list[Any], targets:
         return run_session(session, options, dict(feeds), fetches, targets, None)
 
 
-_NO_TIME_LIMIT = config_pb2.RunOptions(timeout_in_ms=1 << 36).SerializeToString()
+NO_TIME_LIMIT_MS = 1 << 36
+_NO_TIME_LIMIT = config_pb2.RunOptions(timeout_in_ms=NO_TIME_LIMIT_MS).SerializeToString()
 
 
 def build_executors(session: Any, feeds: Sequence[Any], fetches: list[Any], targets: list[Any]) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 import itertools
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +19,8 @@ from stepd.hook.engine.copies import Copy
 from stepd.hook.engine.departing import departing
 from stepd.hook.engine.draining import Draining, any_kind, quiet_moment
 from stepd.hook.engine.faults import reason
+from stepd.hook.engine.gpu_memory import Room, by_gpu
+from stepd.hook.engine.home import home
 from stepd.hook.engine.kinds import Kind
 from stepd.hook.engine.loading import Loading
 from stepd.hook.engine.mirror import Mirror
@@ -27,7 +29,7 @@ from stepd.hook.engine.replay import Replay
 from stepd.hook.engine.resource_numbers import NUMBERS, Names
 from stepd.hook.engine.saving import Saving
 from stepd.hook.engine.side import Side, StateChangedError
-from stepd.hook.engine.state import Inventory, inventory
+from stepd.hook.engine.state import Inventory, inventory, variable_bytes
 from stepd.hook.engine.switcher import Switcher
 from stepd.hook.log import logger as log
 from stepd.hook.model import LiveStrategy, SwitchOutcome, Way
@@ -174,6 +176,7 @@ class _Successor:
         new = Side(self.switcher.ahead, self.switcher.mirror, view, self.switcher.new_prefix())
         self._saving = saving = Saving(old, owned, before.homes, state_dir(engine.settings))
         self._moved = dict(copy.plan.variables) if copy else {}
+        self._room = Room(new, self._gpu_bytes(itertools.chain(*saving.variables)))
         self._loading = Loading(new, owned, saving.variables, saving.checkpoint, self.switcher.homes, self._moved)
         if self._moved:
             self.switcher.homes.build_return(new.ahead, self._moved, set(itertools.chain(*saving.variables)))
@@ -185,6 +188,14 @@ class _Successor:
             for one in ops:
                 one.build()
             self._queues = _Queues(*ops, Draining(engine, ops[0], view))
+
+    def _gpu_bytes(self, variables: Iterable[str]) -> dict[str, int]:
+        """What the new session is to hold on GPUs."""
+        view, devices = self._view, self.switcher.devices
+        if "GPU" not in devices.types:
+            return {}
+        nodes = ((name, view.nodes[name]) for name in variables)
+        return by_gpu((self._moved.get(name) or home(view, devices, node), variable_bytes(node)) for name, node in nodes)
 
     def take_over(self, seconds: float) -> float:
         """Have the engine go on in the new session; returns the seconds that runs were held back. Raises NotQuietError."""
@@ -217,6 +228,7 @@ class _Successor:
 
     def _move_state(self, owned: Inventory) -> dict[str, list[queues.Element]]:
         assert self._saving is not None
+        self._room.check()
         contents = self._queues.old.contents(self._queues.draining.taken) if self._queues else []
         self._saving.save()
         self._loading.load(self._saving.read)

@@ -39,8 +39,8 @@ class LinkCost:
 
 
 GPU_HANDOVER = 5e-5
-"""Seconds of a transfer from or to a GPU beside the copy itself, which alone is traced: until it begins, and until TensorFlow's thread
-that polls for its end has told the executor that waits for it. 37 to 145 us, mostly 45 to 75, while CUPTI watched
+"""Seconds of a transfer from or to a GPU beside the copy itself, which alone is traced: until it begins, and until the thread that
+polls for its end has told the executor that waits for it. 37 to 145 us, mostly 45 to 75, while CUPTI watched
 (docs/measurements/gpus.md).
 """
 

@@ -1,8 +1,9 @@
 """What an op costs on a GPU: the time of its kernels, or of the thread that launches them, whichever the step waits for.
 
-A GPU's executor launches one op after the other on one thread, since TensorFlow takes ops that only launch for cheap, and the GPU runs
-what was launched in that order. Of small ops the thread takes several times what the GPU does; in the shadow of a large kernel it
-costs nothing. Each op is charged by how much later the device is done with everything up to it.
+A GPU's executor launches one op after the other on one thread, since TensorFlow takes ops that only launch
+for cheap, and the GPU runs what was launched in that order. Of small ops the thread takes several times what
+the GPU does; in the shadow of a large kernel it costs nothing. Each op is charged by how much later the
+device is done with everything up to it.
 """
 
 from __future__ import annotations
