@@ -21,7 +21,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 import gpu_training
 
-from stepd.daemon.convert.profile import parse_profile
+from stepd.traces.profile import parse_profile
 
 Made = tuple[tf.Operation, dict[tf.Tensor, Any]]
 PLAIN, TRACED = 40, 5

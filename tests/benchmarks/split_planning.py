@@ -17,8 +17,8 @@ from stepd.core.cost.observation import InParts, of_part, of_whole_ops  # noqa: 
 from stepd.core.planning import Candidate, begin, run  # noqa: E402
 from stepd.core.session_links import SessionDevice  # noqa: E402
 from stepd.daemon.convert.graph import parse_nodes  # noqa: E402
-from stepd.daemon.convert.profile import parse_profile  # noqa: E402
 from stepd.hook.model import LiveStrategy, Order, Split  # noqa: E402
+from stepd.traces.profile import parse_profile  # noqa: E402
 
 
 def learn(models: CostModels, engine: Any, records: list[Any]) -> dict[str, str]:

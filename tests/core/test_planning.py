@@ -64,6 +64,11 @@ def test_only_what_the_step_runs_with_learned_costs() -> None:
     assert set(problem.edge_bytes.tolist()) <= {0, 1000}
 
 
+def test_plans_do_not_fill_a_gpu() -> None:
+    devices = (SessionDevice(D0, "GPU", 1000), SessionDevice(D1, "CPU", 1000))
+    assert [device.memory_bytes for device in assemble(situation(devices=devices)).problem.devices] == [800, 1000]
+
+
 def test_what_the_runtime_fused_shares_its_consumers_device() -> None:
     problem = assemble(situation()).problem
     group = dict(zip(problem.op_names, problem.colocation.tolist(), strict=True))

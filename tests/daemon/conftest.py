@@ -18,8 +18,8 @@ import pytest
 from stepd.cli import main as stepctl_main
 from stepd.core.cost.models import CostModels
 from stepd.daemon.config import default_cache_dir
-from stepd.daemon.convert.profile import parse_profile
 from stepd.daemon.planner import PlannerPool
+from stepd.traces.profile import parse_profile
 from stepd.v1 import operator_pb2, operator_pb2_grpc
 
 sys.path.insert(0, str(Path(__file__).parent))

@@ -26,6 +26,10 @@ FORWARDING = frozenset(("Identity", "StopGradient", "PreventGradient", "Reshape"
 """Ops whose only output has the bytes of their first input."""
 UNLIMITED = 1 << 46
 """Stands for a device whose memory is not known (64 TiB)."""
+GPU_SHARE = 0.8
+"""Of a GPU's memory, what plans may fill: kernels' workspaces and another order of ops took up to 1.23 times the peak that is predicted
+(docs/measurements/gpus.md), and a step that runs out of memory is an error that the program gets to see.
+"""
 
 
 @dataclass(frozen=True)
@@ -96,11 +100,17 @@ def assemble(situation: Situation) -> Assembled:
         situation.name,
         _with_colocation(graph, colocation),
         _costs(graph, situation.models, seconds),
-        [Device(d.name, d.type, d.memory_bytes or UNLIMITED) for d in situation.devices],
+        [Device(d.name, d.type, _usable_bytes(d)) for d in situation.devices],
         links(situation.devices, costs),
     )
     choices = split_choices(problem, situation.splits, known.dearer)
     return Assembled(replace(problem, split_choices=choices), today, costs)
+
+
+def _usable_bytes(device: SessionDevice) -> int:
+    if not device.memory_bytes:
+        return UNLIMITED
+    return int(device.memory_bytes * GPU_SHARE) if device.type == "GPU" else device.memory_bytes
 
 
 def split_choices(

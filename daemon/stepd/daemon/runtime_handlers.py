@@ -30,11 +30,11 @@ from stepd.daemon.convert import session_state
 from stepd.daemon.convert.devices import session_devices
 from stepd.daemon.convert.graph import op_names
 from stepd.daemon.convert.job import job_info, trial_info, trial_key
-from stepd.daemon.convert.profile import parse_profile
 from stepd.daemon.convert.strategy import in_parts
 from stepd.daemon.errors import BadRequestError
 from stepd.daemon.jobs import Job, Send, Session
 from stepd.daemon.loop import Controller
+from stepd.traces.profile import parse_profile
 from stepd.v1 import runtime_pb2, strategy_pb2
 
 log = structlog.get_logger()

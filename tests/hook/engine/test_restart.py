@@ -283,7 +283,7 @@ def test_a_gpu_that_has_no_room_for_the_variables_twice_keeps_the_session(
 
 def test_what_a_gpu_says_that_it_has_in_use() -> None:
     """As TensorFlow 2.21 said it on an H200."""
-    trace = Path(__file__).parents[2] / "daemon/convert/testdata/launched_gpu.pb.gz"
+    trace = Path(__file__).parents[2] / "traces/testdata/launched_gpu.pb.gz"
     metadata = config_pb2.RunMetadata.FromString(gzip.decompress(trace.read_bytes()))
     (used,) = gpu_memory.in_use(metadata).items()
     assert used == ("/job:localhost/replica:0/task:0/device:GPU:0", pytest.approx(1068 << 20, rel=1e-3))

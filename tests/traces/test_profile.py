@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from stepd.daemon.convert.profile import parse_profile
+from stepd.traces.profile import parse_profile
 from stepd.v1 import profile_pb2
 
 CPU = "/job:worker/replica:0/task:0/device:CPU:0"

@@ -9,6 +9,7 @@ have no RecvTensor entries.
 
 from __future__ import annotations
 
+import math
 import re
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping
@@ -17,18 +18,17 @@ from dataclasses import dataclass, field
 import numpy as np
 from google.protobuf.message import DecodeError
 
-from stepd.core.cost.communication import GPU_HANDOVER
 from stepd.core.cost.launches import device_seconds
-from stepd.core.cost.observation import DeviceObservation, StepObservation, Transfer, share_overlaps
+from stepd.core.cost.observation import DeviceObservation, StepObservation, share_overlaps
+from stepd.core.graph import element_bytes
 from stepd.core.problem import Float
+from stepd.traces.transfers import Sent, canonical, copied, interval, received, share_links
 from stepd.v1 import profile_pb2
 
 _SUFFIX = re.compile(r"/_\d+$")
 _LABEL = re.compile(r"^(?:\[[^\]]*\] )*(?P<name>\S+) = (?P<op>\w+)\(")
-_TRANSFER = re.compile(r"edge_\d+_(?P<op>\S*) from (?P<src>/\S+) to (?P<dst>/\S+)")
 _STREAM = re.compile(r"^(?P<device>.*/device:GPU:\d+)/stream:all$", re.IGNORECASE)
 _MEMCPY = re.compile(r"^(?P<device>.*/device:GPU:)(?P<index>\d+)/memcpy$", re.IGNORECASE)
-_COPIED = re.compile(r"^Memcpy(?P<way>H2D|D2H|D2D|P2P) .*\bsize:(?P<size>\d+) dest:(?P<dest>\d+)")
 _RUNTIME_OPS = frozenset({"_Send", "_Recv", "_HostSend", "_HostRecv", "_SOURCE", "_SINK"})
 
 
@@ -42,7 +42,7 @@ class _Line:
     end: list[float] = field(default_factory=list)
 
     def add(self, op: str | None, stats: profile_pb2.NodeExecStats) -> None:
-        begin, end = _interval(stats)
+        begin, end = interval(stats)
         self.ops.append(op)
         self.exact.append(op == stats.node_name)
         self.start.append(begin)
@@ -75,25 +75,37 @@ def parse_profile(
         raise ValueError(f"the profile is not a RunMetadata: {error}") from error
     if not metadata.step_stats.dev_stats:
         raise ValueError("the profile holds no step statistics: was the run traced?")
+    return observed(metadata, ops, devices, batch=batch, seconds=seconds)
+
+
+def observed(
+    metadata: profile_pb2.RunMetadata,
+    ops: Collection[str],
+    devices: Collection[str],
+    *,
+    batch: Iterable[int] = (),
+    seconds: float = 0.0,
+) -> StepObservation:
+    """As `parse_profile`, of what is parsed already."""
     host: dict[str, _Line] = {}
     stream: dict[str, _Line] = {}
-    transfers: list[_Transfer] = []
+    transfers: list[Sent] = []
     observation = StepObservation((), batch=max(batch, default=0), step_seconds=seconds)
     for entry in metadata.step_stats.dev_stats:
         gpu = _STREAM.match(entry.device)
         if gpu:
-            _read_stream(entry, stream.setdefault(_canonical(gpu["device"], devices), _Line()), ops)
+            _read_stream(entry, stream.setdefault(canonical(gpu["device"], devices), _Line()), ops)
         elif memcpy := _MEMCPY.match(entry.device):
-            transfers.extend(_read_copies(entry, memcpy["device"], int(memcpy["index"]), devices))
+            transfers.extend(copied(entry, memcpy["device"], int(memcpy["index"]), devices))
         elif entry.device in devices:
             transfers.extend(_read_host(entry, host.setdefault(entry.device, _Line()), ops, observation))
     return _observation(host, stream, transfers, observation)
 
 
-def _read_host(entry: profile_pb2.DeviceStepStats, line: _Line, ops: Collection[str], into: StepObservation) -> Iterator[_Transfer]:
+def _read_host(entry: profile_pb2.DeviceStepStats, line: _Line, ops: Collection[str], into: StepObservation) -> Iterator[Sent]:
     for stats in entry.node_stats:
         if stats.node_name == "RecvTensor":
-            if transfer := _transfer(stats):
+            if transfer := received(stats):
                 yield transfer
             continue
         op = _op_of(stats, ops)
@@ -102,11 +114,17 @@ def _read_host(entry: profile_pb2.DeviceStepStats, line: _Line, ops: Collection[
             continue
         slots = into.output_bytes.setdefault(op, {})
         for output in stats.output:
-            size = output.tensor_description.allocation_description.requested_bytes
-            slots[output.slot] = max(slots.get(output.slot, 0), size)
+            slots[output.slot] = max(slots.get(output.slot, 0), _bytes(output.tensor_description))
         into.temp_bytes[op] = max(into.temp_bytes.get(op, 0), stats.memory_stats.temp_memory_size)
         if stats.memory_stats.persistent_memory_size:
             into.resident_bytes[op] = stats.memory_stats.persistent_memory_size
+
+
+def _bytes(tensor: profile_pb2.TensorDescription) -> int:
+    """What was allocated for it, else what its shape asks for."""
+    if tensor.allocation_description.requested_bytes > 0:
+        return int(tensor.allocation_description.requested_bytes)
+    return math.prod(max(0, dim.size) for dim in tensor.shape.dim) * element_bytes(tensor.dtype)
 
 
 def _read_stream(entry: profile_pb2.DeviceStepStats, line: _Line, ops: Collection[str]) -> None:
@@ -136,88 +154,8 @@ def _op_of(stats: profile_pb2.NodeExecStats, ops: Collection[str]) -> str | None
     return None
 
 
-@dataclass(frozen=True)
-class _Transfer:
-    """A RecvTensor entry (it starts when its device began to send), or a copy of a GPU (`op` is empty). `besides`: seconds that
-    pass without the link being at work.
-    """
-
-    src: str
-    dst: str
-    op: str
-    size: int
-    start: float
-    end: float
-    besides: float = 0.0
-
-
-def _transfer(stats: profile_pb2.NodeExecStats) -> _Transfer | None:
-    found = _TRANSFER.search(stats.timeline_label)
-    if not found or not stats.output:
-        return None
-    size = stats.output[0].tensor_description.allocation_description.requested_bytes
-    return _Transfer(found["src"], found["dst"], found["op"], size, *_interval(stats))
-
-
-def _read_copies(entry: profile_pb2.DeviceStepStats, kind: str, index: int, devices: Collection[str]) -> Iterator[_Transfer]:
-    """Copies that CUPTI saw start on GPU `index` ("MemcpyP2P kind_src:.. kind_dst:.. size:BYTES dest:GPU async:.."). Whose tensor
-    it was is not told. Copies within a GPU, and to what the session does not have, are no transfers.
-    """
-    gpu = _canonical(f"{kind}{index}", devices)
-    host = gpu[: gpu.rfind("/device:")] + "/device:CPU:0"
-    for stats in entry.node_stats:
-        found = _COPIED.match(stats.timeline_label)
-        if not found or not int(found["size"]):
-            continue
-        peer = _canonical(f"{kind}{found['dest']}", devices)
-        src, dst = {"H2D": (host, gpu), "D2H": (gpu, host)}.get(found["way"], (gpu, peer))
-        if src != dst and src in devices and dst in devices:
-            yield _Transfer(src, dst, "", int(found["size"]), *_interval(stats), besides=GPU_HANDOVER)
-
-
-def _share_links(transfers: list[_Transfer], made: Mapping[tuple[str, str], float]) -> Iterator[Transfer]:
-    """What each transfer cost its link. A tensor is on its way from when it was made (`made`: end of an op on a device), not only
-    from when its device found the time to send it. Those that were on their way at once shared the link: each is charged its share
-    of the time, so that the times of a link add up to what it had something to deliver for.
-    """
-    by_link: dict[tuple[str, str], list[_Transfer]] = {}
-    for transfer in transfers:
-        by_link.setdefault((transfer.src, transfer.dst), []).append(transfer)
-    for (src, dst), seen in by_link.items():
-        origin = min(transfer.start for transfer in seen)
-        waited = np.array([transfer.start - made.get((src, transfer.op), np.nan) for transfer in seen])
-        if not np.isnan(waited).all():
-            waited -= np.nanmin(waited)  # somebody is sent at once: what is left is how far the clocks of two hosts disagree
-        start = np.array([transfer.start - origin for transfer in seen]) - np.nan_to_num(waited)
-        end = np.array([transfer.end - origin for transfer in seen])
-        for transfer, seconds in zip(seen, share_overlaps(start, end).tolist(), strict=True):
-            yield Transfer(src, dst, transfer.op, transfer.size, seconds + transfer.besides)
-
-
-def _interval(stats: profile_pb2.NodeExecStats) -> tuple[float, float]:
-    """Start and end of the op's own work, seconds."""
-    if stats.all_start_nanos:
-        begin = stats.all_start_nanos + stats.op_start_rel_nanos
-        end = stats.all_start_nanos + (stats.op_end_rel_nanos or stats.all_end_rel_nanos)
-        return begin * 1e-9, max(begin, end) * 1e-9
-    begin = stats.all_start_micros + stats.op_start_rel_micros
-    end = stats.all_start_micros + (stats.op_end_rel_micros or stats.all_end_rel_micros)
-    return begin * 1e-6, max(begin, end) * 1e-6
-
-
-def _canonical(device: str, devices: Collection[str]) -> str:
-    """The session's name of a device that a stream line names ("/device:GPU:0" alone, or in full, in either
-    case).
-    """
-    if device in devices:
-        return device
-    tail = device[device.lower().rfind("/device:") :].lower()
-    matches = [name for name in devices if name.lower().endswith(tail)]
-    return matches[0] if len(matches) == 1 else device
-
-
 def _observation(
-    host: dict[str, _Line], stream: dict[str, _Line], transfers: list[_Transfer], sizes: StepObservation
+    host: dict[str, _Line], stream: dict[str, _Line], transfers: list[Sent], sizes: StepObservation
 ) -> StepObservation:
     seen, notes = [], []
     # Whoever waits for an op of another device does so by an Identity that is called after it ("up/_7").
@@ -234,7 +172,7 @@ def _observation(
         seen.append(DeviceObservation(device, tuple(times), np.array(list(times.values()))))
     return StepObservation(
         devices=tuple(seen),
-        transfers=tuple(_share_links(transfers, _made(host))),
+        transfers=tuple(share_links(transfers, _made(host))),
         output_bytes=sizes.output_bytes,
         temp_bytes=sizes.temp_bytes,
         resident_bytes=sizes.resident_bytes,

@@ -1,0 +1,1 @@
+"""What TensorFlow wrote of a traced step, read into core's values. It knows no daemon, no command line and no TensorFlow."""
