@@ -27,8 +27,9 @@ FORWARDING = frozenset(("Identity", "StopGradient", "PreventGradient", "Reshape"
 UNLIMITED = 1 << 46
 """Stands for a device whose memory is not known (64 TiB)."""
 GPU_SHARE = 0.8
-"""Of a GPU's memory, what plans may fill: kernels' workspaces and another order of ops took up to 1.23 times the peak that is predicted
-(docs/measurements/gpus.md), and a step that runs out of memory is an error that the program gets to see.
+"""Of a GPU's memory, what plans may fill: workspaces of kernels and another order of ops took up to 1.23 times the
+peak that is predicted (docs/measurements/gpus.md), and a step that runs out of memory is an error that the
+program gets to see.
 """
 
 
