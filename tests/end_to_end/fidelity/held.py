@@ -3,9 +3,8 @@
     python held.py family.case [...] [--seeds 1-4] [--repeat N] [--shrink] [--folder FOLDER_OF_PROGRAMS] [--order control|native]
 
 Chaos mode places anew after every few runs; a placement that is held is in force for most steps, and its differences come again,
-so that they can be shrunk: ops are sent home by halves for as long as the program still differs. With FIDELITY_UNKNOWN_BATCH in
-the environment placeholders do not know the first of their sizes, with FIDELITY_COLOCATED gradients lie with the ops that they are
-of. Works in session.
+so that they can be shrunk: ops are sent home by halves for as long as the program still differs. The environment varies programs
+as in run.py. Works in session.
 """
 
 from __future__ import annotations
@@ -62,20 +61,10 @@ def serve(programs: str) -> None:
     """The other end of a Holder: one program for every line of input."""
     import dataclasses
 
-    import tensorflow.compat.v1 as tf
-
     sys.path.insert(0, str(Path(programs)))
     import run
 
-    if os.environ.get("FIDELITY_V2"):
-        tf.disable_eager_execution()
-    else:
-        tf.disable_v2_behavior()
-    tf.logging.set_verbosity(tf.logging.ERROR)
-    if os.environ.get("FIDELITY_UNKNOWN_BATCH"):
-        run.forget_batches()
-    if os.environ.get("FIDELITY_COLOCATED"):
-        run.colocate_gradients()
+    run.vary()
     moved: dict[str, None] = {}
     told: dict[str, Any] = {}
     if "STEPD_CHAOS" in os.environ:

@@ -6,7 +6,8 @@ A program is a function `program_<case>(record)` in `<family>.py` beside this fi
 stacks on stderr and status 75, so that whoever started it can go on with the next one. With FIDELITY_UNKNOWN_BATCH in the
 environment placeholders do not know the first of their sizes, with FIDELITY_COLOCATED gradients lie with the ops that they are of:
 TensorFlow rewrites such graphs otherwise. With FIDELITY_V2 all that TensorFlow 2 does otherwise but eager execution stays as it is
-there: control flow, resource variables, shapes.
+there: control flow, resource variables, shapes. FIDELITY_CONFIG is a ConfigProto in text form, of which every session is asked for
+what the program does not ask for itself.
 """
 
 from __future__ import annotations
@@ -88,13 +89,25 @@ def colocate_gradients() -> None:
     gradients_util._GradientsHelper = helper
 
 
-def give_up(name: str) -> None:
-    print(f"{name}: hangs", file=sys.stderr)
-    faulthandler.dump_traceback(all_threads=True)
-    os._exit(75)
+def configure(text: str) -> None:
+    """Have sessions ask for what the ConfigProto `text` asks for, where the program does not say otherwise."""
+    from google.protobuf import text_format
+    from tensorflow.python.client import session
+
+    asked, known = text_format.Parse(text, tf.ConfigProto()), session.BaseSession.__init__
+
+    def init(self: Any, target: Any = "", graph: Any = None, config: Any = None) -> None:
+        both = tf.ConfigProto()
+        both.CopyFrom(asked)
+        if config is not None:
+            both.MergeFrom(config)
+        known(self, target, graph, both)
+
+    session.BaseSession.__init__ = init
 
 
-if __name__ == "__main__":
+def vary() -> None:
+    """What the environment asks for."""
     if os.environ.get("FIDELITY_V2"):
         tf.disable_eager_execution()
     else:
@@ -104,6 +117,18 @@ if __name__ == "__main__":
         forget_batches()
     if os.environ.get("FIDELITY_COLOCATED"):
         colocate_gradients()
+    if os.environ.get("FIDELITY_CONFIG"):
+        configure(os.environ["FIDELITY_CONFIG"])
+
+
+def give_up(name: str) -> None:
+    print(f"{name}: hangs", file=sys.stderr)
+    faulthandler.dump_traceback(all_threads=True)
+    os._exit(75)
+
+
+if __name__ == "__main__":
+    vary()
     records = str(Path(sys.argv[1]).absolute())
     for one in sys.argv[3:]:
         run_one(one, records, float(sys.argv[2]))
