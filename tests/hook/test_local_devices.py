@@ -127,8 +127,11 @@ def test_what_only_a_plain_session_takes_stays_out_of_the_clusters_config() -> N
     config_pb2 = pytest.importorskip("tensorflow.core.protobuf.config_pb2")
     config = config_pb2.ConfigProto(use_per_session_threads=True, allow_soft_placement=True, device_filters=["/cpu:0"])
     config.session_inter_op_thread_pool.add(num_threads=3)
+    config.graph_options.enable_bfloat16_sendrecv = True
     asked = config.SerializeToString()
     made = LocalCluster("", (), "", ("localhost:1",)).session_config(config)
     assert config.SerializeToString() == asked
     made.ClearField("cluster_def")
+    assert not made.graph_options.enable_bfloat16_sendrecv
+    made.ClearField("graph_options")
     assert made == config_pb2.ConfigProto(isolate_session_state=True, allow_soft_placement=True)

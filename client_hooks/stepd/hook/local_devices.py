@@ -131,6 +131,7 @@ class LocalCluster:
         copy.isolate_session_state = True
         for local in ("cluster_def", "session_inter_op_thread_pool", "use_per_session_threads", "device_filters"):
             copy.ClearField(local)  # a cluster refuses pools of a session's own, and takes filters at their word
+        copy.graph_options.enable_bfloat16_sendrecv = False  # means nothing in one process, and rounds what tasks send
         job = copy.cluster_def.job.add()
         job.name = JOB
         for task, address in enumerate(self.addresses):

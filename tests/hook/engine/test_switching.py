@@ -306,6 +306,14 @@ def test_what_xla_is_not_told_to_choose_keeps_no_session_from_switching(monkeypa
     assert session_config.kept_as_it_is(tf.ConfigProto()) == ""
 
 
+@pytest.mark.parametrize("served", [True, False])
+def test_what_tasks_round_for_each_other_stays_what_it_is(served: bool) -> None:
+    """A direct session sends nothing to other tasks."""
+    config = tf.ConfigProto()
+    config.graph_options.enable_bfloat16_sendrecv = True
+    assert ("bfloat16" in session_config.kept_as_it_is(config, served)) == served
+
+
 def test_a_strategy_is_not_blamed_for_a_device_that_is_not_there(hooked: Any, reply: Any, two_devices: Any) -> None:
     two_devices.graph_options.place_pruned_graph = True
     listener = hooked()

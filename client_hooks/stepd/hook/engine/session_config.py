@@ -79,8 +79,8 @@ def bears_name(config: Any) -> bool:
     return config is not None and bool(config.experimental.HasField("session_metadata"))
 
 
-def kept_as_it_is(config: Any) -> str:
-    """Why a session of the program's `config` may not be switched; "" where it may."""
+def kept_as_it_is(config: Any, served: bool = False) -> str:
+    """Why a session of the program's `config` may not be switched; "" where it may. `served`: by the program's own servers?"""
     if _AUTO_JIT.search(os.environ.get("TF_XLA_FLAGS", "")):
         return f"XLA chooses what it compiles (TF_XLA_FLAGS), {_CLUSTERS}"
     if config is None:
@@ -91,6 +91,8 @@ def kept_as_it_is(config: Any) -> str:
     if options.build_cost_model > 1 or (options.build_cost_model and options.build_cost_model_after > 0):
         # Executors count their own runs.
         return "the program counts the session's runs by build_cost_model, which would begin anew"
+    if served and options.enable_bfloat16_sendrecv:
+        return "the program has rounded what its tasks send each other (enable_bfloat16_sendrecv), which would be something else"
     if config.experimental.executor_type == "SINGLE_THREADED_EXECUTOR":
         # It would wait for ever for what another one is to send.
         return "the program chose SINGLE_THREADED_EXECUTOR, which cannot wait for another device"

@@ -234,7 +234,7 @@ class SessionEngine:
             return self.bound
         if self.unoptimized:
             return "a step ran when the graph was so small that TensorFlow leaves its ops as they are, which it would not in a copy"
-        if why := session_config.kept_as_it_is(self.session_options[1]):
+        if why := session_config.kept_as_it_is(self.session_options[1], bool(self.target)):
             return why
         with self.lock:
             return "" if self.closed else self.switcher().classes().apart
