@@ -278,7 +278,12 @@ def test_an_executor_that_cannot_wait_for_another_device_is_not_made_to(
 
 
 @pytest.mark.parametrize(
-    ("option", "value"), [("memory_optimization", "HEURISTICS"), ("auto_mixed_precision_onednn_bfloat16", "ON")]
+    ("option", "value"),
+    [
+        ("memory_optimization", "HEURISTICS"),
+        ("auto_mixed_precision_onednn_bfloat16", "ON"),
+        ("arithmetic_optimization", "AGGRESSIVE"),
+    ],
 )
 def test_rewriters_that_look_at_all_that_a_device_has_see_what_they_saw(
     hooked: Any, reply: Any, two_devices: Any, option: str, value: str

@@ -100,6 +100,9 @@ def kept_as_it_is(config: Any, served: bool = False) -> str:
     if rewrites.memory_optimization not in (RewriterConfig.DEFAULT_MEM_OPT, RewriterConfig.NO_MEM_OPT):
         # Which values are computed again, and when, hangs on all that a device has; some steps on several devices never end.
         return "the program chose a memory_optimization, which does something else where ops lie elsewhere"
+    if rewrites.arithmetic_optimization == RewriterConfig.AGGRESSIVE:
+        # Sums of more than two terms are made of the additions that a device has (`combine_add_to_addn`).
+        return "the program chose an aggressive arithmetic_optimization, which adds up otherwise where ops lie elsewhere"
     if RewriterConfig.ON in (getattr(rewrites, name) for name in _PRECISIONS if hasattr(rewrites, name)):
         return "the program chose an auto_mixed_precision, which rounds something else where ops lie elsewhere"
     return ""
