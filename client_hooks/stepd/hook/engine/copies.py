@@ -205,7 +205,7 @@ class Copy:
         nodes += to_fetch.values()
         graph = graph_pb2.GraphDef(node=nodes)
         graph.versions.CopyFrom(self._mirror.user_graph.graph_def_versions)
-        tensors, controls = self._outside(view, missing)
+        tensors, controls = self._outside(view, missing, nodes)
         wanted = [node.name for node in nodes]
         made = capi.import_graph_def(self._mirror.graph, graph.SerializeToString(), tensors, controls, wanted)
         for name, here, operation in zip(missing, wanted, made, strict=False):  # what ties an order comes behind the copies
@@ -238,9 +238,12 @@ class Copy:
         aliases = {name: here for name, (here, _) in self._mirror.aliases.items()}
         return aliases | self._here
 
-    def _outside(self, view: GraphView, inside: Iterable[str]) -> tuple[dict[tuple[str, int], Any], dict[str, Any]]:
-        """Input mappings of a batch: inputs that are in the mirror already, by the names they have there."""
+    def _outside(
+        self, view: GraphView, inside: Iterable[str], nodes: Iterable[Any]
+    ) -> tuple[dict[tuple[str, int], Any], dict[str, Any]]:
+        """Input mappings of a batch, which becomes `nodes`: inputs that are in the mirror already, by the names they have there."""
         batch = set(inside)
+        given = {name for node in nodes for name in node.input}
         names = self._here_names()
         tensors: dict[tuple[str, int], Any] = {}
         controls: dict[str, Any] = {}
@@ -254,6 +257,8 @@ class Copy:
             here = names.get(source, source)
             if index < 0:
                 controls[here] = operation
+                if here in given:  # a stand-in reads it
+                    tensors[here, 0] = capi.output(operation, 0)
             elif (here, index) not in tensors:
                 tensors[here, index] = capi.output(operation, index)
         return tensors, controls

@@ -31,6 +31,14 @@ def nothing(name: str, device: str, wait: str = "") -> node_def_pb2.NodeDef:
     return node
 
 
+def unneeded(name: str, source: str, dtype: int, device: str) -> node_def_pb2.NodeDef:
+    """A node called `name` on `device` that reads `source` for nobody: Grappler makes a wait of it, and of `source` where nobody
+    else reads that."""
+    node = node_def_pb2.NodeDef(name=name, op="Identity", input=[source], device=device)
+    node.attr["T"].type = dtype
+    return node
+
+
 def waited_for(name: str, constant: node_def_pb2.NodeDef) -> node_def_pb2.NodeDef:
     """A node called `name` beside `constant` that hands it on, and might be fed: Grappler takes no wait for it out."""
     return handing_on(name, constant.name, types_pb2.DT_FLOAT, constant.device, behind_cast=True)

@@ -2,8 +2,9 @@
 
 Grappler takes waits out that say nothing new, and NoOps between those who wait and whom they wait for, where all share a device:
 gradients in a scope that waits for a normalization's updates are full of them. An op that still waits for something is left out of
-what is joined. So who waits for an op that plainly lies beside it waits for one beside it in a copy, too. It must not know what is
-joined.
+what is joined. So who waits for an op that plainly lies beside it waits for one beside it in a copy, too. An op that Grappler takes out of
+steps in which nobody needs its value (a loss that is not fetched, for which what is recomputed waits) has a stand-in that goes with
+it. It must not know what is joined.
 """
 
 from __future__ import annotations
@@ -13,8 +14,8 @@ from collections.abc import Callable, Mapping
 from tensorflow.core.framework import node_def_pb2
 
 from stepd.hook.engine import rules, twins
-from stepd.hook.engine.graphview import GraphView
-from stepd.hook.engine.handing import nothing, waited_for
+from stepd.hook.engine.graphview import GraphView, is_ref, is_stateful
+from stepd.hook.engine.handing import nothing, unneeded, waited_for
 from stepd.hook.engine.names import copy_name
 
 _NONE = rules.CONTROL_FLOW | {"NoOp", "Const", "ControlTrigger", "Placeholder"}
@@ -45,7 +46,16 @@ def put(
             key = one.get(source, source), device(name)
             if key not in known:
                 known[key] = f"{copy_name(source, mark)}-there{len(known)}"
-                given = nothing(f"{known[key]}-given", device(name), wait)
-                new += [given, waited_for(known[key], given)]
+                if _may_go(view, source):
+                    new.append(unneeded(known[key], wait.removeprefix("^"), view.outputs(source)[0], device(name)))
+                else:
+                    given = nothing(f"{known[key]}-given", device(name), wait)
+                    new += [given, waited_for(known[key], given)]
             node.input[list(node.input).index(wait)] = f"^{known[key]}"
     return new
+
+
+def _may_go(view: GraphView, name: str) -> bool:
+    """Does Grappler take the op out of steps in which nobody needs its values? Who waits for it waits for its inputs then."""
+    types = view.outputs(name)
+    return not is_stateful(view.nodes[name].op) and bool(types) and not is_ref(types[0])
