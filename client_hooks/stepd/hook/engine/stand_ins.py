@@ -2,9 +2,9 @@
 
 Grappler takes waits out that say nothing new, and NoOps between those who wait and whom they wait for, where all share a device:
 gradients in a scope that waits for a normalization's updates are full of them. An op that still waits for something is left out of
-what is joined. So who waits for an op that plainly lies beside it waits for one beside it in a copy, too. An op that Grappler takes out of
-steps in which nobody needs its value (a loss that is not fetched, for which what is recomputed waits) has a stand-in that goes with
-it. It must not know what is joined.
+what is joined. So who waits for an op that plainly lies beside it waits for one beside it in a copy, too. An op that Grappler takes
+out of steps in which nobody needs its value (a loss that is not fetched, for which what is computed once more waits) has a stand-in
+that goes with it. It must not know what is joined.
 """
 
 from __future__ import annotations
