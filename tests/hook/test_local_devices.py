@@ -128,10 +128,12 @@ def test_what_only_a_plain_session_takes_stays_out_of_the_clusters_config() -> N
     config = config_pb2.ConfigProto(use_per_session_threads=True, allow_soft_placement=True, device_filters=["/cpu:0"])
     config.session_inter_op_thread_pool.add(num_threads=3)
     config.graph_options.enable_bfloat16_sendrecv = True
+    config.graph_options.place_pruned_graph = True
     asked = config.SerializeToString()
     made = LocalCluster("", (), "", ("localhost:1",)).session_config(config)
     assert config.SerializeToString() == asked
     made.ClearField("cluster_def")
     assert not made.graph_options.enable_bfloat16_sendrecv
+    assert made.graph_options.rewrite_options.disable_meta_optimizer  # which a direct session leaves out for pruned graphs
     made.ClearField("graph_options")
     assert made == config_pb2.ConfigProto(isolate_session_state=True, allow_soft_placement=True)

@@ -131,6 +131,8 @@ class LocalCluster:
         copy.isolate_session_state = True
         for local in ("cluster_def", "session_inter_op_thread_pool", "use_per_session_threads", "device_filters"):
             copy.ClearField(local)  # a cluster refuses pools of a session's own, and takes filters at their word
+        if copy.graph_options.place_pruned_graph:  # as in every InteractiveSession: a direct session leaves Grappler out then
+            copy.graph_options.rewrite_options.disable_meta_optimizer = True
         copy.graph_options.enable_bfloat16_sendrecv = False  # means nothing in one process, and rounds what tasks send
         job = copy.cluster_def.job.add()
         job.name = JOB
