@@ -63,6 +63,7 @@ CORE = frozenset(
         "remade.emptied",
         "remade.parts_of_a_table",
         "remade.queue",
+        "recomputed.tail",
         "rewritten.factors",
         "rewritten.half_weights",
         "rewritten.nothing_between",

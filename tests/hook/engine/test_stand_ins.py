@@ -12,11 +12,12 @@ from stepd.hook.engine.graphview import GraphView
 tf = pytest.importorskip("tensorflow.compat.v1")
 
 
-def waits(moved: dict[str, str], homes: dict[str, str] | None = None) -> dict[str, list[str]]:
-    """Node of the copy -> what it waits for, where two constants and a NoOp wait for "loss"."""
+def waits(moved: dict[str, str], homes: dict[str, str] | None = None, stays: bool = True) -> dict[str, list[str]]:
+    """Node of the copy -> what it waits for, where two constants and a NoOp wait for "loss", which Grappler leaves in its step
+    (`stays`) or not."""
     with tf.Graph().as_default() as graph:
         x = tf.placeholder(tf.float32, [4], name="x")
-        loss = tf.reduce_mean(x, name="loss")
+        loss = tf.debugging.check_numerics(x, "no loss", name="loss") if stays else tf.reduce_mean(x, name="loss")
         with tf.control_dependencies([loss]):
             one, two = tf.constant(1.0, name="one"), tf.constant(2.0, name="two")
             tf.add(tf.multiply(x, one), two, name="sum")
@@ -40,6 +41,14 @@ def test_there_is_one_stand_in_for_each_device_that_plainly_is_the_ops_own() -> 
     assert found["one-stepd_1"] == [f"^{there}"]
     assert found["two-stepd_1"] == [f"^{elsewhere}"]
     assert found[f"{there}-given"] == found[f"{elsewhere}-given"] == found["barrier-stepd_1"] == ["^loss-stepd_1"]
+
+
+def test_what_goes_from_the_step_takes_its_stand_in_along() -> None:
+    """It is read for nobody, so that a wait is made of it: for what the op itself waited for, where nobody else reads that."""
+    found = waits({"loss": "b"}, stays=False)
+    assert found["one-stepd_1"] == found["two-stepd_1"] == ["^loss-stepd_1-there0"]
+    assert found["loss-stepd_1-there0"] == found["loss-stepd_1"] == []
+    assert "loss-stepd_1-there0-given" not in found
 
 
 def test_there_is_none_where_the_program_has_them_apart_or_they_stay_together() -> None:
