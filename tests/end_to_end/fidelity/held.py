@@ -63,8 +63,9 @@ def serve(programs: str) -> None:
 
     sys.path.insert(0, str(Path(programs)))
     import run
+    import variations
 
-    run.vary()
+    variations.vary()
     moved: dict[str, None] = {}
     told: dict[str, Any] = {}
     if "STEPD_CHAOS" in os.environ:

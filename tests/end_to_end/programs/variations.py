@@ -1,0 +1,160 @@
+"""How else the same programs can run: what the environment asks for, done to TensorFlow before a program begins.
+
+Plain runs are varied alike, so that a variation is one more set of programs. It knows no stepd.
+
+| variable | what is other |
+|---|---|
+| FIDELITY_V2 | all that TensorFlow 2 does otherwise, but eager execution, stays as it is there: control flow, resource variables, shapes |
+| FIDELITY_UNKNOWN_BATCH | placeholders do not know the first of their sizes |
+| FIDELITY_COLOCATED | gradients lie with the ops that they are of |
+| FIDELITY_CONFIG=TEXT | a ConfigProto, of which every session is asked for what the program does not ask for itself |
+| FIDELITY_PEEK=SEED | a run fetches two more values, drawn from all that it computes |
+| FIDELITY_GROW=SEED | as peek, but through new ops, gradients among them: the graph grows between the first runs of a session |
+| FIDELITY_CALLABLES | a run is a callable made with CallableOptions, where it can be one |
+| FIDELITY_THREADS | a run has a thread of its own |
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import tensorflow.compat.v1 as tf
+from peeks import Peeks
+from tensorflow.core.protobuf import config_pb2
+from tensorflow.python.client import session
+
+peeks = Peeks()
+
+
+def vary() -> None:
+    """What the environment asks for."""
+    asked = os.environ.get
+    if asked("FIDELITY_V2"):
+        tf.disable_eager_execution()
+    else:
+        tf.disable_v2_behavior()
+    tf.logging.set_verbosity(tf.logging.ERROR)
+    if asked("FIDELITY_UNKNOWN_BATCH"):
+        forget_batches()
+    if asked("FIDELITY_COLOCATED"):
+        colocate_gradients()
+    if asked("FIDELITY_CONFIG"):
+        configure(asked("FIDELITY_CONFIG", ""))
+    if asked("FIDELITY_CALLABLES"):
+        session.BaseSession.run = by_callables(session.BaseSession.run)
+    if asked("FIDELITY_PEEK") or asked("FIDELITY_GROW"):
+        seed = asked("FIDELITY_GROW") or asked("FIDELITY_PEEK")
+        session.BaseSession.run = peeks.of(session.BaseSession.run, str(seed), bool(asked("FIDELITY_GROW")))
+    if asked("FIDELITY_THREADS"):
+        session.BaseSession.run = on_threads(session.BaseSession.run)
+
+
+def forget_batches() -> None:
+    known = tf.placeholder
+
+    def placeholder(dtype: Any, shape: Any = None, name: str | None = None) -> Any:
+        sizes = None if shape is None else tf.TensorShape(shape).as_list() if tf.TensorShape(shape).ndims is not None else None
+        return known(dtype, [None, *sizes[1:]] if sizes else shape, name)
+
+    tf.placeholder = placeholder
+
+
+def colocate_gradients() -> None:
+    """Have all gradients lie with the ops that they are of, as those of TensorFlow 2's `tf.gradients` do."""
+    from tensorflow.python.ops import gradients_util
+
+    known = gradients_util._GradientsHelper
+
+    def helper(
+        ys: Any, xs: Any, grad_ys: Any = None, name: str = "gradients", colocate: bool = False, *args: Any, **more: Any
+    ) -> Any:
+        more.pop("colocate_gradients_with_ops", None)
+        return known(ys, xs, grad_ys, name, True, *args, **more)
+
+    gradients_util._GradientsHelper = helper
+
+
+def configure(text: str) -> None:
+    """Have sessions ask for what the ConfigProto `text` asks for, where the program does not say otherwise."""
+    from google.protobuf import text_format
+
+    asked, known = text_format.Parse(text, tf.ConfigProto()), session.BaseSession.__init__
+
+    def init(self: Any, target: Any = "", graph: Any = None, config: Any = None) -> None:
+        both = tf.ConfigProto()
+        both.CopyFrom(asked)
+        if config is not None:
+            both.MergeFrom(config)
+        known(self, target, graph, both)
+
+    session.BaseSession.__init__ = init
+
+
+def by_callables(known: Callable[..., Any]) -> Callable[..., Any]:
+    """Run by a callable for each set of feeds and fetches, kept with the session; what a callable cannot do, or is asked wrongly, as it is."""
+
+    def run(self: Any, fetches: Any, feed_dict: Any = None, options: Any = None, run_metadata: Any = None) -> Any:
+        asked = (
+            None if options or run_metadata or self._closed or self.graph.version == 0 else as_callable(self, fetches, feed_dict)
+        )
+        if asked is None:
+            return known(self, fetches, feed_dict, options, run_metadata)
+        handler, wanted, values = asked
+        kept = self.__dict__.setdefault("_kept_callables", {})
+        key = wanted.SerializeToString(deterministic=True)
+        if key not in kept:
+            kept[key] = self._make_callable_from_options(wanted)
+        return handler.build_results(self, kept[key](*values))
+
+    return run
+
+
+def as_callable(self: Any, fetches: Any, feed_dict: Any) -> tuple[Any, config_pb2.CallableOptions, list[np.ndarray]] | None:
+    """What builds the results, the options and the fed values, or None where it is no plain run of arrays."""
+    fed: dict[Any, np.ndarray] = {}
+    try:
+        for key, value in (feed_dict or {}).items():
+            tensor = self.graph.as_graph_element(key, allow_operation=False)
+            array = np.asarray(value, tensor.dtype.as_numpy_dtype)
+            if (
+                not isinstance(tensor, tf.Tensor)
+                or not tensor.shape.is_compatible_with(array.shape)
+                or not self.graph.is_feedable(tensor)
+            ):
+                return None
+            fed[tensor.ref()] = array
+        handler = session._FetchHandler(self.graph, fetches, fed)
+    except Exception:  # the plain run says what is wrong
+        return None
+    if handler._fetch_handles:
+        return None
+    wanted = config_pb2.CallableOptions()
+    wanted.feed.extend(ref.deref().name for ref in fed)
+    wanted.fetch.extend(tensor.name for tensor in handler.fetches())
+    wanted.target.extend(op.name for op in handler.targets())
+    return handler, wanted, list(fed.values())
+
+
+def on_threads(known: Callable[..., Any]) -> Callable[..., Any]:
+    def run(*args: Any, **named: Any) -> Any:
+        result: list[Any] = []
+        raised: list[BaseException] = []
+
+        def work() -> None:
+            try:
+                result.append(known(*args, **named))
+            except BaseException as error:
+                raised.append(error)
+
+        thread = threading.Thread(target=work)
+        thread.start()
+        thread.join()
+        if raised:
+            raise raised[0]
+        return result[0]
+
+    return run
