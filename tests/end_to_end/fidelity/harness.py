@@ -28,9 +28,10 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parent))
 
+from compared import cut_short, differences, own_lines, without_addresses
 from core_programs import CORE, CORE_MODES, CORE_SCRIPTS
 
-__all__ = ["CORE", "CORE_MODES", "CORE_SCRIPTS"]
+__all__ = ["CORE", "CORE_MODES", "CORE_SCRIPTS", "cut_short", "differences", "own_lines"]
 
 HERE = Path(__file__).resolve().parent
 PROGRAMS = HERE.parent / "programs"
@@ -94,7 +95,10 @@ def environment(mode: str, report: Path, seed: int = 1, every: int = 2, local_de
         return env | {"STEPD_PROFILE": "always"}
     if os.environ.get("FIDELITY_USER_DEVICES"):  # free, keep or override
         env["STEPD_USER_DEVICES"] = os.environ["FIDELITY_USER_DEVICES"]
-    chaos = f"switch-every={every},way={mode},seed={seed},devices=3"
+    if os.environ.get("FIDELITY_PROFILED"):  # every step that can be is traced, under strategies too
+        env["STEPD_PROFILE"] = "always"
+    devices = os.environ.get("FIDELITY_DEVICES", "3")
+    chaos = f"switch-every={every},way={mode},seed={seed},devices={devices}"
     order = os.environ.get("FIDELITY_ORDER", "")  # control or native: random priorities too, enforced in this way
     return env | ({"STEPD_CHAOS": f"{chaos},order=1", "STEPD_ORDER": order} if order else {"STEPD_CHAOS": chaos})
 
@@ -194,62 +198,8 @@ def end_group(process: subprocess.Popen[bytes]) -> None:
     process.wait()
 
 
-def own_lines(text: str) -> list[str]:
-    """The lines of stderr that the program and Python wrote, without the runtime's log and without the hook's one frame."""
-    runtime = re.compile(r"^(WARNING: All log|[IWEF]\d{4} |\d{4}-\d\d-\d\d |WARNING:tensorflow|Instructions for|non-resource)")
-    lines = [line for line in text.splitlines() if not runtime.match(line)]
-    kept, skip = [], 0
-    for line in lines:
-        if re.search(r'File ".*/stepd/hook/.*"', line):
-            skip = 3  # the frame's line, its source and, since Python 3.11, the markers under it
-        elif skip and (skip == 3 or set(line.strip()) <= {"^", "~"}) and line.startswith("    "):
-            skip -= 1
-            continue
-        else:
-            skip = 0
-        if not skip:
-            kept.append(without_addresses(line))
-    return kept
-
-
-def without_addresses(line: str) -> str:
-    return re.sub(r"0x[0-9a-f]{6,}", "<address>", line)
-
-
 def read_report(path: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
-
-
-def differences(plain: list[Any], other: list[Any]) -> list[str]:
-    """Notes that are not the same, as text; [] when the program could not tell."""
-    found = []
-    for ours, theirs in zip(plain, other, strict=False):
-        if ours != theirs and not one_frame_more(ours, theirs):
-            found.append(where(json.dumps(ours), json.dumps(theirs)))
-    if len(plain) != len(other):
-        found.append(f"plain has {len(plain)} notes, the other {len(other)}; its last is {json.dumps(other[-1:])[:3000]}")
-    return found
-
-
-def cut_short(record: list[Any]) -> str:
-    """Why a plain run did not get to the end of the program, which shows nothing then; else ""."""
-    found = next((note for note in record if note[0] in ("died", "the program ended with")), None)
-    return json.dumps(found)[:1000] if found else ""
-
-
-def where(plain: str, other: str) -> str:
-    """The label and the surroundings of the first difference of two notes."""
-    common = next((i for i, (a, b) in enumerate(zip(plain, other, strict=False)) if a != b), min(len(plain), len(other)))
-    start = max(0, common - 80)
-    return f"{plain[:40]} ...\n  plain: {plain[start : common + 500]}\n  other: {other[start : common + 500]}"
-
-
-def one_frame_more(ours: Any, theirs: Any) -> bool:
-    """Is `theirs` the stack trace `ours` with one frame of the hook's in it?"""
-    if not (ours[0] == theirs[0] and isinstance(ours[1], dict) and "frames" in ours[1] and "frames" in theirs[1]):
-        return False
-    a, b = ours[1]["frames"], theirs[1]["frames"]
-    return any(b[:k] + b[k + 1 :] == a for k in range(len(b)))
 
 
 def main() -> int:

@@ -22,6 +22,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parent))
 
+import compared
 import harness
 
 
@@ -105,7 +106,7 @@ def shrunk(holder: Holder, plain: list[Any], name: str, seed: int, moved: list[s
         size = -(-len(moved) // parts)
         for k in range(0, len(moved), size):
             fewer = moved[:k] + moved[k + size :]
-            if any(harness.differences(plain, holder.run(name, seed, fewer)[0]) for _ in range(repeat)):
+            if any(compared.differences(plain, holder.run(name, seed, fewer)[0]) for _ in range(repeat)):
                 moved, parts = fewer, max(2, parts - 1)
                 print(f"    still differs with {len(moved)}", flush=True)
                 break
@@ -140,16 +141,16 @@ def main() -> int:
     differ = 0
     for name in harness.names(args.programs):
         plain = plainly.run(name)[0]
-        if why := harness.cut_short(plain):
+        if why := compared.cut_short(plain):
             print(f"{name} shows nothing: plainly it does not get to its end: {why}")
             continue
-        if any(harness.differences(plain, plainly.run(name)[0]) for _ in range(args.repeat)):
+        if any(compared.differences(plain, plainly.run(name)[0]) for _ in range(args.repeat)):
             print(f"{name} differs from itself, plainly")
             continue
         bad = []
         for seed in range(int(first), int(last or first) + 1):
             tries = [held.run(name, seed) for _ in range(args.repeat)]
-            found = [(text, moved) for record, moved in tries for text in harness.differences(plain, record)]
+            found = [(text, moved) for record, moved in tries for text in compared.differences(plain, record)]
             if found:
                 bad.append(seed)
                 print(f"--- {name} [seed {seed}] ({len(found)} notes differ)\n{found[0][0]}", flush=True)

@@ -47,7 +47,7 @@ LENIENT_CHAIN, HOT_CHAIN = 1, 2
 LENIENT = (0.5, 2.0, 8.0)
 """What a device's memory counts where it is missing, in steps, by turns, for a chain that may pass through what does not fit."""
 HOT = (0.5, 0.1)
-"""Heats, by turns, of two chains a round where a chain has many moves for every group: they may begin anywhere, and still settle."""
+"""Heats, by turns, of two chains a round where a chain has many moves for every group: they may begin anywhere and still settle."""
 MOVES_A_GROUP = 20
 EVEN = 0.5
 """Share of the moves that is drawn evenly, whatever paid so far."""
