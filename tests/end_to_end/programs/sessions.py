@@ -5,6 +5,7 @@ import os
 import threading
 
 import tensorflow.compat.v1 as tf
+from tensorflow.core.protobuf import config_pb2
 
 
 def counter(name="v"):
@@ -227,8 +228,21 @@ def program_reset_all(record):
     numbers = {d.name: d.incarnation for d in sess.list_devices()}
     for k in range(4):
         record.value(f"{k}", sess.run(y, {x: [k, 2.0, 3.0]}))
-    record.value("same", [numbers[d.name] == d.incarnation for d in sess.list_devices()])
+    record.value("same", all(numbers[d.name] == d.incarnation for d in sess.list_devices()))
+    unused = tf.Session()
     tf.Session.reset("")
     for k in range(4):
         with record.error(f"closed {k}"):
             sess.run(y, {x: [k, 2.0, 3.0]})
+    with record.error("closed before its first run"):
+        unused.run(y, {x: [1.0, 2.0, 3.0]})
+    with record.error("more of the graph"):
+        sess.run(tf.square(y), {x: [1.0, 2.0, 3.0]})
+    with record.error("a callable"):
+        sess._make_callable_from_options(config_pb2.CallableOptions(feed=[x.name], fetch=[y.name]))
+    with record.error("a partial run"):
+        sess.partial_run_setup([y], [x])
+    record.value("still listed", all(numbers[d.name] == d.incarnation for d in sess.list_devices()))
+    sess.close()
+    with record.error("not any more"):
+        sess.list_devices()

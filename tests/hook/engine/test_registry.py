@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from stepd.hook.engine import capi, intercept, patches, restarts
+from stepd.hook.engine import answers, capi, intercept, patches, restarts
 from stepd.hook.engine.registry import Registry
 from stepd.hook.engine.settings import Chaos
 
@@ -71,7 +71,7 @@ def test_a_plain_session_is_not_taken_for_one_that_a_restart_replaced(
     def where_one_lay(graph: Any, options: Any) -> Any:
         made.append(make(graph, options))
         if len(made) == 1:
-            intercept._engines.answers(engine, made[0])
+            answers.engines.answers(engine, made[0])
         return made[-1]
 
     with monkeypatch.context() as patched, tf.Graph().as_default():
@@ -81,9 +81,9 @@ def test_a_plain_session_is_not_taken_for_one_that_a_restart_replaced(
         with tf.Session() as plain:
             assert plain.run(two) == 2.0
             assert plain._session is made[-1] is not made[0]
-            assert intercept._engines.get(made[-1]) is None
+            assert answers.engines.get(made[-1]) is None
     # Once more where the second one happens to lie where another lay.
-    assert all(intercept._engines.get(one) is not None for one in made[:-1]) and engine.closed
+    assert all(answers.engines.get(one) is not None for one in made[:-1]) and engine.closed
 
 
 def test_a_restart_does_not_take_an_address_by_which_threads_of_another_session_may_call(
@@ -100,7 +100,7 @@ def test_a_restart_does_not_take_an_address_by_which_threads_of_another_session_
         def where_one_of_two_lay(graph: Any, target: Any, config: Any) -> Any:
             made.append(make(graph, target, config))
             if len(made) == 1:
-                intercept._engines.answers(of_two, made[0])
+                answers.engines.answers(of_two, made[0])
             return made[-1]
 
         one.run(v.initializer)
@@ -108,5 +108,5 @@ def test_a_restart_does_not_take_an_address_by_which_threads_of_another_session_
             patched.setattr(restarts.capi, "new_session", where_one_of_two_lay)
             assert one.run(add) == 2.0
         assert listener.engines[0].raw is made[-1] is not made[0] and listener.switches[-1].ok
-        assert intercept._engines.get(made[0]) is of_two
-        assert all(intercept._engines.get(one) not in (None, listener.engines[0]) for one in made[:-1])
+        assert answers.engines.get(made[0]) is of_two
+        assert all(answers.engines.get(one) not in (None, listener.engines[0]) for one in made[:-1])

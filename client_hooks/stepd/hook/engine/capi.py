@@ -74,6 +74,7 @@ get_buffer: Any = c.TF_GetBuffer
 # What TF_GetBuffer gives for a buffer in place of what TensorFlow wrote into it.
 repaired_buffers: dict[Any, bytes] = {}
 _new_session: Any = c.TF_NewSessionRef
+close_session: Any = c.TF_CloseSession
 extend_session: Any = c.ExtendSession
 delete_buffer: Any = c.TF_DeleteBuffer
 
@@ -214,7 +215,7 @@ def set_session_options(options: Any, target: bytes | None, config: Any | None) 
 
 
 def delete_session(session: Any) -> None:
-    c.TF_CloseSession(session)
+    close_session(session)
     c.TF_DeleteSession(session)
 
 

@@ -1,7 +1,7 @@
 """What takes the place of a few functions under TensorFlow's BaseSession. The only module that patches anything of TensorFlow's.
 
 Most of the patches are on the C API's Python module, so that BaseSession's own methods, and their frames in stack traces, stay.
-A raw session that is not in `_engines` (made before, or not to be mirrored) runs TensorFlow's own code.
+A raw session that is not in `engines` (made before, or not to be mirrored) runs TensorFlow's own code.
 """
 
 from __future__ import annotations
@@ -10,24 +10,20 @@ import functools
 import sys
 import threading
 import weakref
-from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
-from stepd.hook.engine import capi, names, patches, placements, session_config
+from stepd.hook.engine import capi, patches, placements, session_config
+from stepd.hook.engine.answers import answered, delete_buffer, engines, get_buffer, hide_frames, release_callable, session_run
 from stepd.hook.engine.cluster import WorkerPlacer
 from stepd.hook.engine.mirror import Mirror
-from stepd.hook.engine.registry import Registry
 from stepd.hook.engine.session_engine import SessionEngine
 from stepd.hook.engine.settings import EngineSettings
 from stepd.hook.log import logger as log
 from stepd.hook.ports import ObserverPort
 
-_ROOM = str(Path(__file__).parent)
 _creating = threading.local()
 _installed: list[tuple[ObserverPort | None, EngineSettings]] = []
-# Engines by the raw session they run on now, and by the id of the BaseSession that owns them while it lives.
-_engines: Registry[SessionEngine] = Registry()
+# Engines by the id of the BaseSession that owns them while it lives.
 _owners: dict[int, SessionEngine] = {}
 
 
@@ -62,13 +58,13 @@ def init(self: Any, target: Any = "", graph: Any = None, config: Any = None) -> 
     try:
         patches.original(capi.BaseSession, "__init__")(self, target, graph, config)
     except BaseException as e:
-        _hide_frames(e)
+        hide_frames(e)
         raise
     finally:
         _creating.session = None
     engine = _owners.get(id(self))
     if engine is not None:
-        _engines.answers(engine, self._session)
+        engines.answers(engine, self._session)
         engine.opened(self._session)
 
 
@@ -109,14 +105,14 @@ def new_session_ref(graph: Any, options: Any) -> Any:
     engine.placements = log_of_placements
     engine.added_devices = added
     engine.native = native
-    engine.registry = _engines
+    engine.registry = engines
     _owners[id(session)] = engine
     return raw
 
 
 def _made(graph: Any, options: Any) -> Any:
     """A raw session that nobody takes for one that a restart has replaced."""
-    return _engines.fresh(functools.partial(patches.original(capi.c, "TF_NewSessionRef"), graph, options), capi.delete_session)
+    return engines.fresh(functools.partial(patches.original(capi.c, "TF_NewSessionRef"), graph, options), capi.delete_session)
 
 
 def delete(self: Any) -> None:
@@ -138,7 +134,7 @@ def _forget(owner: int) -> None:
     if engine is not None:
         engine.close()
         engine.forget()
-        _engines.dismiss(engine, engine.raw)
+        engines.dismiss(engine, engine.raw)
     if not _owners and not _installed:
         patches.remove()
 
@@ -153,7 +149,7 @@ def extend_graph(self: Any) -> None:
         engine.extend()
         return
     except Exception as e:  # the program's fault or the hook's: TensorFlow says which
-        if not engine.ran:
+        if not (engine.ran or engine.closed or engine.was_reset):
             _fall_back(self, engine, e)
             engine = None
     # TensorFlow's own method meets the same error, and raises it with its own frames.
@@ -173,11 +169,11 @@ def _fall_back(session: Any, engine: SessionEngine, error: Exception) -> None:
     with engine.lock:
         if engine.raw is None:
             return
-        _engines.dismiss(engine, engine.raw)
+        engines.dismiss(engine, engine.raw)
         engine.raw, old = None, session._session
         with session._graph._c_graph.get() as graph:
             make = functools.partial(capi.new_session, graph, session._target, session._config)
-            session._session = _engines.fresh(make, capi.delete_session)
+            session._session = engines.fresh(make, capi.delete_session)
         _owners.pop(id(session), None)
         capi.delete_session(old)
     engine.close()
@@ -189,16 +185,20 @@ def close(self: Any) -> None:
     engine = _owners.get(id(self))
     if engine is not None:
         engine.close()
+        if engine.last_devices is not None:  # the session on its workers has been closed by a reset, and would say so
+            self._closed = True
     patches.original(capi.BaseSession, "close")(self)
 
 
 def list_devices(self: Any) -> list[Any]:
     """BaseSession.list_devices, without what chaos has added; devices keep the numbers that they had when first asked for."""
     engine = _owners.get(id(self))
+    if engine is not None and engine.last_devices is not None and not self._closed:
+        return list(engine.last_devices)
     try:
         found = patches.original(capi.BaseSession, "list_devices")(self)
     except BaseException as e:
-        _hide_frames(e)
+        hide_frames(e)
         raise
     for device in found if engine is not None else ():
         capi.set_incarnation(device, engine.incarnations.setdefault(device.name, device.incarnation))
@@ -206,92 +206,18 @@ def list_devices(self: Any) -> list[Any]:
 
 
 def reset(target: Any, containers: Any = None, config: Any = None) -> None:
-    """TF_Reset. TensorFlow closes all sessions of the process that name no target: another one in the place of such a session would
-    go on where it does not."""
+    """TF_Reset. TensorFlow closes all sessions of the process that name no target, not knowing those on local workers: another one
+    in the place of such a session would go on where it does not."""
     try:
         patches.original(capi.c, "TF_Reset")(target, containers, config)
     finally:
         for engine in [] if target else list(_owners.values()):
             if not engine.target:
-                engine.bound = "the program has reset it"
-
-
-def _hide_frames(error: BaseException) -> None:
-    """Take the frames of the hook out of a traceback, but for the first."""
-    entry = error.__traceback__
-    while entry is not None and entry.tb_next is not None:
-        if entry.tb_next.tb_frame.f_code.co_filename.startswith(_ROOM):
-            entry.tb_next = entry.tb_next.tb_next
-        else:
-            entry = entry.tb_next
-
-
-def _own_error(engine: SessionEngine, error: BaseException) -> None:
-    """An error on its way to the program: its words and its traceback are as they would be plainly."""
-    _hide_frames(error)
-    names.without_frames(error, _ROOM)
-    engine.routing.repair(error)
-
-
-# -- runs ----------------------------------------------------------------------------------------------------------------
-
-
-def session_run(raw: Any, options: Any, feeds: Any, fetches: Any, targets: Any, metadata: Any) -> Any:
-    """TF_SessionRun_wrapper."""
-    engine = _engines.get(raw)
-    if engine is None:
-        return capi.run_session(raw, options, feeds, fetches, targets, metadata)
-    try:
-        return engine.runs.run(options, feeds, fetches, targets, metadata)
-    except BaseException as e:
-        undone = engine.routing.undo(e)
-        if undone is None or not undone.again:
-            _own_error(engine, e)
-            raise
-    try:
-        result = engine.runs.run(options, feeds, fetches, targets, metadata)
-    except BaseException as e:
-        engine.routing.acquit(undone, e)
-        _own_error(engine, e)
-        raise
-    engine.routing.blame(undone)
-    return result
-
-
-def _answered(plainly: Callable[..., Any], engines: Callable[[SessionEngine], Callable[..., Any]]) -> Callable[..., Any]:
-    """A C function on a raw session: `engines` gives the engine's own, `plainly` is what a session without one runs."""
-
-    def call(raw: Any, *args: Any) -> Any:
-        engine = _engines.get(raw)
-        if engine is None:
-            return plainly(raw, *args)
-        try:
-            return engines(engine)(*args)
-        except BaseException as e:
-            _own_error(engine, e)
-            raise
-
-    return call
-
-
-def release_callable(raw: Any, handle: Any) -> None:
-    """TF_SessionReleaseCallable."""
-    engine = _engines.get(raw)
-    if engine is None:
-        capi.release_callable(raw, handle)
-    else:
-        engine.callables.release(handle)
-
-
-def get_buffer(buffer: Any) -> Any:
-    """TF_GetBuffer: metadata of a run on a copy reads with the user's names."""
-    return capi.repaired_buffers.pop(buffer, None) or capi.get_buffer(buffer)
-
-
-def delete_buffer(buffer: Any) -> None:
-    """TF_DeleteBuffer: a later buffer may lie where this one lay, and pass for it."""
-    capi.repaired_buffers.pop(buffer, None)
-    capi.delete_buffer(buffer)
+                engine.bound, engine.was_reset = "the program has reset it", True
+                session = engine.session()
+                if engine.cluster is not None and session is not None and not session._closed:
+                    engine.last_devices = list_devices(session)
+                    capi.close_session(engine.raw)
 
 
 _SESSION_PATCHES: dict[str, Any] = {
@@ -306,10 +232,10 @@ _C_PATCHES: dict[str, Any] = {
     "TF_GetBuffer": get_buffer,
     "TF_NewSessionRef": new_session_ref,
     "TF_Reset": reset,
-    "TF_SessionMakeCallable": _answered(capi.make_callable, lambda engine: engine.callables.make),
-    "TF_SessionPRunSetup_wrapper": _answered(capi.prun_setup, lambda engine: engine.partial_runs.setup),
-    "TF_SessionPRun_wrapper": _answered(capi.prun_session, lambda engine: engine.partial_runs.run),
+    "TF_SessionMakeCallable": answered(capi.make_callable, lambda engine: engine.callables.make),
+    "TF_SessionPRunSetup_wrapper": answered(capi.prun_setup, lambda engine: engine.partial_runs.setup),
+    "TF_SessionPRun_wrapper": answered(capi.prun_session, lambda engine: engine.partial_runs.run),
     "TF_SessionReleaseCallable": release_callable,
-    "TF_SessionRunCallable": _answered(capi.run_callable, lambda engine: engine.callables.run),
+    "TF_SessionRunCallable": answered(capi.run_callable, lambda engine: engine.callables.run),
     "TF_SessionRun_wrapper": session_run,
 }

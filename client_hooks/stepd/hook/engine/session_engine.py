@@ -94,6 +94,8 @@ class SessionEngine:
         self.placements: Placements | None = None  # prints where the program's ops lie
         self.added_devices: tuple[str, ...] = ()  # by chaos; the program has not asked for them
         self.incarnations: dict[str, int] = {}  # of devices, as the program was told first
+        self.was_reset = False  # by the program, with all sessions of its process
+        self.last_devices: list[Any] | None = None  # of one on local workers, when it was reset
 
     # -- what the intercepted functions call, on the user's thread -----------------------------------------------------
 
