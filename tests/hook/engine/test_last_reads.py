@@ -31,6 +31,7 @@ def program(session: Any, between: Callable[[Any], None] = lambda session: None)
     x = tf.placeholder(tf.float32, [3], name="x")
     loss = tf.reduce_sum(tf.square(w * x - 2.0), name="loss")
     descend = tf.train.GradientDescentOptimizer(0.1).minimize(loss, step)
+    before, flat = tf.identity(w.read_value()), tf.reshape(w, [3, 1])
     branch = tf.cond(x[0] > 0.0, lambda: tf.assign_add(step, 10.0), lambda: tf.identity(step))
     session.run(tf.global_variables_initializer())
     callable_ = session.make_callable([step, descend], [x])
@@ -46,6 +47,7 @@ def program(session: Any, between: Callable[[Any], None] = lambda session: None)
             yield from_options(feed[x])
             yield session.run(tf.assign_add(step, 1.0) if k else step)
             yield session.run([step, branch], feed)[1]
+            yield session.run([before, flat, descend, loss], feed)[:2]
         if not turn:
             between(session)
 
@@ -81,6 +83,16 @@ class TestReadLast:
             add, other = tf.assign_add(v, 1.0, name="add"), tf.constant(1.0, name="other")
             kind = step_kind([], [v.op.outputs[0].name, other.name], [add.op.name])
             assert last_reads.read_last(view(), kind) == {"v:0": ("other", "add")}
+
+    def test_waits_for_writes_to_memory_that_is_handed_on(self, view: Any) -> None:
+        with tf.Graph().as_default():
+            v = tf.get_variable("v", [2], use_resource=False)
+            read = tf.reshape(tf.identity(v), [2, 1], name="read")
+            with tf.control_dependencies([read]):
+                add = tf.assign_add(v, [1.0, 1.0], name="add")
+            product = tf.multiply(read, 2.0, name="product")
+            found = last_reads.read_last(view(), step_kind([], [read.name, product.name], [add.op.name]))
+            assert found == {"read:0": ("product", "add")}
 
     def test_leaves_what_is_written_before_it_is_fetched(self, view: Any) -> None:
         with tf.Graph().as_default():

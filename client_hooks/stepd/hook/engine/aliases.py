@@ -1,7 +1,8 @@
 """Who works on the memory of a reference variable after a write that the read did not wait for. Pure.
 
 `tf.identity(v)` under control dependencies on an assignment waits for it, but the read of `v` that it is given does not: plainly it
-sees what was written all the same, for both are the variable's memory. On another device it would get what was there before.
+sees what was written all the same, for both are the variable's memory. On another device it would get what was there before. So
+would a fetch of what hands the memory on, which plainly is looked at when the step is over.
 """
 
 from __future__ import annotations
@@ -12,12 +13,12 @@ from stepd.hook.engine import graphview, sums
 from stepd.hook.engine.graphview import GraphView
 from stepd.hook.engine.races import HAND_ON, is_write
 
-_REFERENCES = frozenset({"VariableV2", "Variable"})
+REFERENCES = frozenset({"VariableV2", "Variable"})
 
 
 def late_workers(view: GraphView) -> Iterator[tuple[str, str]]:
     """Pairs of ops that must share a device: such a worker with what it is given, and that with the variable."""
-    variables = [node.name for node in view.nodes.values() if node.op in _REFERENCES]
+    variables = [node.name for node in view.nodes.values() if node.op in REFERENCES]
     memory = {name: memory_of(view, name) for name in variables}
     writers = {name: [user for user in found if is_write(view.nodes[user].op)] for name, found in memory.items()}
     bits = {writer: 1 << k for k, writer in enumerate(name for found in writers.values() for name in found)}
@@ -27,6 +28,8 @@ def late_workers(view: GraphView) -> Iterator[tuple[str, str]]:
     for variable, found in memory.items():
         own = sum(bits[writer] for writer in writers[variable])
         for given in found:
+            if own and view.nodes[given].op in sums.VIEWS:
+                yield from _up(found, given)
             known = before[given] | bits.get(given, 0)
             for worker in graphview.takers(view, given):
                 if before[worker] & own & ~known:

@@ -1,8 +1,9 @@
 """Fetches of reference variables on local workers: the program sees what the step has written to them, as it does plainly.
 
-A direct session hands the variable's memory out when the whole step is over. A worker sends its value as soon as the variable's op
-has run, before the step has written. So such a fetch reads the variable by an op of the hook's own that waits for all that the
-program asked of the step. It must not know strategies or when steps are routed.
+A direct session hands the variable's memory out when the whole step is over, also where it is fetched through what hands it on
+(`tf.identity(v)`, `v.read_value()`, a reshape). A worker sends its value as soon as that op has run, before the step has written.
+So such a fetch reads the memory by an op of the hook's own that waits for all that the program asked of the step. It must not know
+strategies or when steps are routed.
 """
 
 from __future__ import annotations
@@ -13,11 +14,12 @@ from typing import TYPE_CHECKING, Any
 from tensorflow.core.framework import graph_pb2
 
 from stepd.hook.engine import capi, names
-from stepd.hook.engine.aliases import memory_of
-from stepd.hook.engine.graphview import GraphView, is_ref, output_types, split_input, takers
+from stepd.hook.engine.aliases import REFERENCES, memory_of
+from stepd.hook.engine.graphview import GraphView, output_types, split_input, takers
 from stepd.hook.engine.kinds import Kind, Route
 from stepd.hook.engine.mirror import Mirror
-from stepd.hook.engine.races import is_write
+from stepd.hook.engine.races import HAND_ON, is_write
+from stepd.hook.engine.sums import VIEWS
 from stepd.hook.order.conditions import NONE, conditions
 from stepd.hook.order.steps import executed
 from stepd.hook.order.walk import needs, sorted_by_needs
@@ -28,7 +30,7 @@ if TYPE_CHECKING:
 
     from stepd.hook.engine.copies import Copy
 
-_REFERENCES = frozenset({"VariableV2", "Variable"})
+_HANDING_ON = HAND_ON | VIEWS
 
 
 def concerns(mirror: Mirror, kind: Kind) -> bool:
@@ -36,14 +38,25 @@ def concerns(mirror: Mirror, kind: Kind) -> bool:
     if mirror.placer is None or kind.in_parts:
         return False
     graph = mirror.user_graph
-    for op, index in map(split_input, kind.step.fetches):
-        if graph.get_operation_by_name(op).outputs[index].dtype._is_ref_dtype:
+    return any(_may_be_memory(graph.get_operation_by_name(op).outputs[index]) for op, index in map(split_input, kind.step.fetches))
+
+
+def _may_be_memory(output: Any) -> bool:
+    """Is a `tf.Tensor` a reference, or what only hands one on?"""
+    seen, left = set(), [output]
+    while left:
+        output = left.pop()
+        if output.dtype._is_ref_dtype:
             return True
+        if output.op.name not in seen and output.op.type in _HANDING_ON:
+            left += output.op.inputs
+        seen.add(output.op.name)
     return False
 
 
 def read_last(view: GraphView, step: StepKind) -> dict[str, tuple[str, ...]]:
-    """Fetches of references that are written with nothing that orders it before them -> the ops that each is to wait for. Pure."""
+    """Fetches of references' memory that is written with nothing that orders it before them -> the ops that each is to wait for.
+    Pure."""
     run = executed(view, step)
     found = [name for name in step.fetches if name not in step.feeds and _is_written(view, run, name)]
     order = sorted_by_needs(needs(view, run)) if found else None
@@ -56,19 +69,14 @@ def read_last(view: GraphView, step: StepKind) -> dict[str, tuple[str, ...]]:
 
 
 def _is_written(view: GraphView, run: frozenset[str], fetch: str) -> bool:
-    op, index = split_input(fetch)
-    if op not in run or not is_ref(output_types(view.nodes[op].proto)[index]):
+    op = split_input(fetch)[0]
+    if op not in run:
         return False
-    memory = memory_of(view, _variable(view, op))
-    writers = {user for name in memory for user in takers(view, name) if user in run and is_write(view.nodes[user].op)}
-    return bool(writers - view.ancestors([op]))
-
-
-def _variable(view: GraphView, op: str) -> str:
-    """The op whose memory `op` hands on: references come first among inputs."""
-    while view.nodes[op].op not in _REFERENCES and view.nodes[op].inputs:
-        op = view.nodes[op].inputs[0][0]
-    return op
+    before = view.ancestors([op])
+    memories = (memory_of(view, name) for name in (op, *before) if view.nodes[name].op in REFERENCES)
+    of_fetch = [memory for memory in memories if op in memory]
+    writers = {user for memory in of_fetch for name in memory for user in takers(view, name) if is_write(view.nodes[user].op)}
+    return any(writer in run and writer not in before for writer in writers)
 
 
 class LastReads:
