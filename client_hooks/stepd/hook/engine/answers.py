@@ -28,7 +28,7 @@ def hide_frames(error: BaseException) -> None:
             entry = entry.tb_next
 
 
-def _own_error(engine: SessionEngine, error: BaseException) -> None:
+def own_error(engine: SessionEngine, error: BaseException) -> None:
     """An error on its way to the program: its words and its traceback are as they would be plainly."""
     hide_frames(error)
     names.without_frames(error, _ROOM)
@@ -45,13 +45,13 @@ def session_run(raw: Any, options: Any, feeds: Any, fetches: Any, targets: Any, 
     except BaseException as e:
         undone = engine.routing.undo(e)
         if undone is None or not undone.again:
-            _own_error(engine, e)
+            own_error(engine, e)
             raise
     try:
         result = engine.runs.run(options, feeds, fetches, targets, metadata)
     except BaseException as e:
         engine.routing.acquit(undone, e)
-        _own_error(engine, e)
+        own_error(engine, e)
         raise
     engine.routing.blame(undone)
     return result
@@ -67,7 +67,7 @@ def answered(plainly: Callable[..., Any], own: Callable[[SessionEngine], Callabl
         try:
             return own(engine)(*args)
         except BaseException as e:
-            _own_error(engine, e)
+            own_error(engine, e)
             raise
 
     return call

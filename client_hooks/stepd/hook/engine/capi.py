@@ -17,7 +17,9 @@ from tensorflow.python.client import session as session_lib
 from tensorflow.python.framework import ops
 
 _NEEDED_C = (
+    "ClearAttr",
     "ExtendSession",
+    "SetAttr",
     "TF_CloseSession",
     "TF_DeleteBuffer",
     "TF_DeleteImportGraphDefOptions",
@@ -26,6 +28,7 @@ _NEEDED_C = (
     "TF_DeleteSessionOptions",
     "TF_GetBuffer",
     "TF_GraphImportGraphDefWithResults",
+    "TF_GraphNextOperation",
     "TF_GraphToGraphDef",
     "TF_ImportGraphDefOptionsAddInputMapping",
     "TF_ImportGraphDefOptionsAddReturnOperation",
@@ -134,9 +137,9 @@ def graph_bytes(graph: Any) -> bytes:
 
 
 def node_def_bytes(operation: Any) -> bytes:
-    """The serialized NodeDef of a Python `Operation` as it is now."""
+    """The serialized NodeDef of a C operation as it is now."""
     with buffer() as buf:
-        c.TF_OperationToNodeDef(operation._c_op, buf)
+        c.TF_OperationToNodeDef(operation, buf)
         return buffer_bytes(buf)
 
 
@@ -300,13 +303,36 @@ _NO_SUCH_POOL = config_pb2.RunOptions(inter_op_thread_pool=1 << 20).SerializeToS
 
 def clear_device(graph: Graph, operation: Any) -> None:
     """Take back the device, and the colocation, that a node of the hook's own asks for."""
-    c.ClearAttr(graph.handle, operation, "_class")  # no error where there is none
+    clear_attr(graph, operation, "_class")
+    set_device(graph, operation, "")
+
+
+def set_device(graph: Graph, operation: Any, device: str) -> None:
     if hasattr(c, "SetRequestedDevice"):  # TensorFlow 2.12
-        c.SetRequestedDevice(graph.handle, operation, "")
+        c.SetRequestedDevice(graph.handle, operation, device)
         return
     node = c.PyOperation(operation, _OwnTensor)
     node.graph = graph.handle
-    node._set_device_from_string("")
+    node._set_device_from_string(device)
+
+
+def clear_attr(graph: Graph, operation: Any, name: str) -> None:
+    """No error where there is none."""
+    c.ClearAttr(graph.handle, operation, name)
+
+
+def set_attr(graph: Graph, operation: Any, name: str, value: bytes) -> None:
+    """value: a serialized AttrValue."""
+    with buffer(value) as buf:
+        c.SetAttr(graph.handle, operation, name, buf)
+
+
+def operations(graph: Graph) -> Iterator[Any]:
+    """All C operations of `graph`."""
+    operation, position = c.TF_GraphNextOperation(graph.handle, 0)
+    while operation is not None:
+        yield operation
+        operation, position = c.TF_GraphNextOperation(graph.handle, position)
 
 
 _OwnTensor: Any = type("_OwnTensor", (c.PyTensor,), {}) if hasattr(c, "PyTensor") else None

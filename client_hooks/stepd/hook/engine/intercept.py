@@ -12,8 +12,19 @@ import threading
 import weakref
 from typing import Any
 
+from tensorflow.core.protobuf import config_pb2
+
 from stepd.hook.engine import capi, patches, placements, session_config
-from stepd.hook.engine.answers import answered, delete_buffer, engines, get_buffer, hide_frames, release_callable, session_run
+from stepd.hook.engine.answers import (
+    answered,
+    delete_buffer,
+    engines,
+    get_buffer,
+    hide_frames,
+    own_error,
+    release_callable,
+    session_run,
+)
 from stepd.hook.engine.cluster import WorkerPlacer
 from stepd.hook.engine.mirror import Mirror
 from stepd.hook.engine.session_engine import SessionEngine
@@ -53,7 +64,9 @@ def uninstall() -> None:
 
 def init(self: Any, target: Any = "", graph: Any = None, config: Any = None) -> None:
     """BaseSession.__init__: the session is made on a mirror of its graph."""
-    _forget(id(self))  # of one that lay here and whose class did not have BaseSession end it
+    engine = _owners.get(id(self))
+    if engine is not None and engine.session() is not self:
+        _forget(id(self))  # of one that lay here and whose class did not have BaseSession end it
     _creating.session = self
     try:
         patches.original(capi.BaseSession, "__init__")(self, target, graph, config)
@@ -71,13 +84,16 @@ def init(self: Any, target: Any = "", graph: Any = None, config: Any = None) -> 
 def new_session_ref(graph: Any, options: Any) -> Any:
     """TF_NewSessionRef, called inside BaseSession.__init__: puts an empty mirror in the place of the user's graph."""
     session = getattr(_creating, "session", None)
+    if session is not None:
+        _forget(id(session))  # the one that it was, if it is made once more
     if session is None or not _installed:
         return _made(graph, options)
     _creating.session = None
     observer, settings = _installed[0]
     cluster = None if session._target or settings.local_cluster is None else settings.local_cluster()
     log_of_placements = placements.of(session)
-    asked = session._config if log_of_placements is None else log_of_placements.quiet
+    plain = _copied(session._config)  # the program may change its own later
+    asked = plain if log_of_placements is None else log_of_placements.quiet
     config = session_config.for_chaos(asked, settings, direct=not session._target)
     added = () if config is None or session._target or cluster is not None else session_config.added_by_chaos(asked, config)
     native = "a server has executors of its own"
@@ -102,12 +118,21 @@ def new_session_ref(graph: Any, options: Any) -> Any:
         engine.session_options = (cluster.target.encode(), cluster.session_config(asked))
     else:
         engine.session_options = (session._target, asked if config is None else config)
+    engine.plain_config = plain
     engine.placements = log_of_placements
     engine.added_devices = added
     engine.native = native
     engine.registry = engines
     _owners[id(session)] = engine
     return raw
+
+
+def _copied(config: Any) -> Any:
+    if config is None:
+        return None
+    made = config_pb2.ConfigProto()
+    made.CopyFrom(config)
+    return made
 
 
 def _made(graph: Any, options: Any) -> Any:
@@ -141,7 +166,7 @@ def _forget(owner: int) -> None:
 
 def extend_graph(self: Any) -> None:
     """BaseSession._extend_graph."""
-    engine = _owners.get(id(self))
+    engine = _owners.get(id(self)) or engines.get(self._session)  # another object may share the session's attributes
     if engine is None:
         patches.original(capi.BaseSession, "_extend_graph")(self)
         return
@@ -153,14 +178,36 @@ def extend_graph(self: Any) -> None:
             _fall_back(self, engine, e)
             engine = None
     # TensorFlow's own method meets the same error, and raises it with its own frames.
+    _creating.extending = True
     try:
         patches.original(capi.BaseSession, "_extend_graph")(self)
     except BaseException as e:
         if engine is not None:
             engine.routing.repair(e)
         raise
+    finally:
+        _creating.extending = False
     if engine is not None:
         engine.raise_unsent()
+
+
+def extend_session(raw: Any) -> None:
+    """ExtendSession, which a class of the program's may call in a `_extend_graph` of its own."""
+    engine = None if getattr(_creating, "extending", False) else engines.get(raw)
+    if engine is not None:
+        try:
+            engine.extend()
+            return
+        except Exception:  # TensorFlow says what is wrong
+            log.debug("session %s was not extended", engine.session_id, exc_info=True)
+    try:
+        capi.extend_session(raw)
+        if engine is not None:
+            engine.raise_unsent()
+    except BaseException as e:
+        if engine is not None:
+            own_error(engine, e)
+        raise
 
 
 def _fall_back(session: Any, engine: SessionEngine, error: Exception) -> None:
@@ -171,11 +218,16 @@ def _fall_back(session: Any, engine: SessionEngine, error: Exception) -> None:
             return
         engines.dismiss(engine, engine.raw)
         engine.raw, old = None, session._session
-        with session._graph._c_graph.get() as graph:
-            make = functools.partial(capi.new_session, graph, session._target, session._config)
-            session._session = engines.fresh(make, capi.delete_session)
         _owners.pop(id(session), None)
-        capi.delete_session(old)
+        config = engine.plain_config
+        named = config is not None and config.experimental.HasField("session_metadata")
+        if named:  # only one session of a process may bear a name
+            capi.delete_session(old)
+        with session._graph._c_graph.get() as graph:
+            make = functools.partial(capi.new_session, graph, session._target, config)
+            session._session = engines.fresh(make, capi.delete_session)
+        if not named:
+            capi.delete_session(old)
     engine.close()
     log.info("session %s runs without stepd, its graph could not be mirrored: %s", engine.session_id, error)
 
@@ -228,6 +280,7 @@ _SESSION_PATCHES: dict[str, Any] = {
     "list_devices": list_devices,
 }
 _C_PATCHES: dict[str, Any] = {
+    "ExtendSession": extend_session,
     "TF_DeleteBuffer": delete_buffer,
     "TF_GetBuffer": get_buffer,
     "TF_NewSessionRef": new_session_ref,

@@ -42,6 +42,7 @@ class Mirror:
         self.placer = placer
         self.graph = capi.Graph()
         self.version = 0
+        self.taken = 0  # so many of the user's ops the session has
         # A constant for runs of copies to ask for. TensorFlow's dependency optimizer takes ops from a stack until one is still
         # there, without looking whether there is any: where the lowest was gone when others were, the process died (2.12 to 2.21,
         # a graph with conditions). What a run asks for stays, and of that the first by name lies lowest.
@@ -97,6 +98,31 @@ class Mirror:
         self._count = len(operations)
         self.version = version
 
+    def were_taken(self) -> None:
+        """The session has all that is here."""
+        self.taken = self._count
+
+    def renew(self) -> None:
+        """Have ops that the session has refused as the program has them by now: it may have taken back a device or an attribute."""
+        operations = self.user_graph.get_operations()[self.taken : self._count]
+        nodes = graph_pb2.GraphDef()
+        if self.placer is not None:
+            nodes.library.CopyFrom(graph_pb2.GraphDef.FromString(capi.graph_handle_bytes(self.graph.handle)).library)
+        nodes.node.extend(node_def_pb2.NodeDef.FromString(capi.node_def_bytes(operation._c_op)) for operation in operations)
+        wanted = graph_pb2.GraphDef.FromString(self._placed(nodes.SerializeToString()))
+        here = {capi.op_name(operation): operation for operation in capi.operations(self.graph)}
+        for node in wanted.node:
+            mine = here[self.name_here(node.name)]
+            known = node_def_pb2.NodeDef.FromString(capi.node_def_bytes(mine))
+            if known.device != node.device:
+                capi.set_device(self.graph, mine, node.device)
+            for name in known.attr:
+                if name.startswith("_") and name not in node.attr:
+                    capi.clear_attr(self.graph, mine, name)
+            for name, value in node.attr.items():
+                if known.attr[name] != value and not (name == "shared_name" and node.name in self.aliases):
+                    capi.set_attr(self.graph, mine, name, value.SerializeToString())
+
     def compacted(self, is_own: Callable[[str], bool]) -> Mirror:
         """A new mirror of what this one has of the user's graph, without the nodes of the hook's own."""
         whole = graph_pb2.GraphDef.FromString(capi.graph_handle_bytes(self.graph.handle))
@@ -117,6 +143,7 @@ class Mirror:
         renamed = made._rename(graph, {node.name for node in graph.node if names.is_taken(node.name)})
         made._add(graph, {}, {}, renamed)
         made.version, made._count, made._functions = self.version, self._count, self._functions
+        made.taken = self.taken
         made._made_once = self._made_once
         made._names = set(self._names)
         return made
@@ -145,7 +172,7 @@ class Mirror:
             whole = graph_pb2.GraphDef.FromString(capi.graph_bytes(self.user_graph))
             delta.library.CopyFrom(whole.library)
         for operation in operations:
-            delta.node.append(node_def_pb2.NodeDef.FromString(capi.node_def_bytes(operation)))
+            delta.node.append(node_def_pb2.NodeDef.FromString(capi.node_def_bytes(operation._c_op)))
         if self.placer is not None:
             library = delta.library if delta.library.function else graph_pb2.GraphDef.FromString(
                 capi.graph_handle_bytes(self.graph.handle)).library  # fmt: skip

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tensorflow.core.protobuf import config_pb2
 
-from stepd.hook.engine import capi, containers, graphview, names, requests, session_config
+from stepd.hook.engine import capi, containers, graphview, names, requests, session_config, worker_words
 from stepd.hook.engine.ahead import Ahead
 from stepd.hook.engine.devices import Devices
 from stepd.hook.engine.faults import reason
@@ -230,6 +230,9 @@ class Routing:
             return
         text = session_config.without_added(names.without_executor(told), engine.added_devices)
         text = NUMBERS.plain_text(text, engine.mirror.user_graph)
+        if engine.cluster is not None:
+            config = engine.plain_config
+            text = worker_words.of_one_task(text, 0 if config is None else config.device_count.get("CPU", 0))
         # On a server that is not the hook's own nothing with a container is ever moved.
         if containers.are_missing(text) and not engine.target and self._switcher is not None:
             with engine.lock:

@@ -90,6 +90,7 @@ class SessionEngine:
         self._behind = False  # may the session lack what the mirror has?
         # Target and ConfigProto that the raw session was made with, and who must know that it is another now.
         self.session_options: tuple[bytes | None, Any] = (None, None)
+        self.plain_config: Any = None  # the ConfigProto of the program's session, as it was when that was made
         self.registry: Registry[SessionEngine] = Registry()
         self.placements: Placements | None = None  # prints where the program's ops lie
         self.added_devices: tuple[str, ...] = ()  # by chaos; the program has not asked for them
@@ -113,6 +114,8 @@ class SessionEngine:
                 raise SwitchRefusedError("another thread has found that the graph cannot be mirrored")
             first, self._behind = self.mirror.version == 0, True
             try:
+                if self._unsent is not None:
+                    self.mirror.renew()
                 if self.mirror.stale():
                     self.mirror.sync()
                     if self.placements is not None:
@@ -122,6 +125,7 @@ class SessionEngine:
                 self._unsent = e
                 raise
             self._unsent, self._behind = None, False
+            self.mirror.were_taken()
             self.unoptimized = self.unoptimized or self.mirror.is_left_as_it_is()
         if not first:
             self.told.tell("graph_extended")

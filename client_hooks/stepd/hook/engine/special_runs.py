@@ -6,12 +6,12 @@ They share the engine's kinds, gate and routes; they decide nothing.
 from __future__ import annotations
 
 import functools
-import itertools
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from tensorflow.core.protobuf import config_pb2
+from tensorflow.python.framework import errors
 
 from stepd.hook.engine import capi, names
 from stepd.hook.engine.kinds import Kind, Route, step_kind
@@ -44,14 +44,16 @@ class Callables:
     def __init__(self, engine: SessionEngine) -> None:
         self._engine = engine
         self._by_handle: dict[Any, _Callable] = {}
-        self._numbers = itertools.count()
+        self._made = 0
 
     def make(self, options: Any) -> Any:
         proto = config_pb2.CallableOptions.FromString(capi.buffer_bytes(options))
         with self._engine.lock:
             raw = self._engine.raw
+            self._engine.ran = True
             handle = capi.make_callable(raw, options)
-        number = next(self._numbers)
+        number = self._made
+        self._made += 1
         self._by_handle[number] = _Callable(*self._kind(proto), proto.run_options.SerializeToString(), raw, handle)
         return number
 
@@ -73,7 +75,11 @@ class Callables:
 
     def run(self, handle: Any, values: Any, metadata: Any) -> Any:
         """In place of TF_SessionRunCallable."""
-        known = self._by_handle[handle]
+        known = self._by_handle.get(handle)
+        if known is None:
+            given = isinstance(handle, int) and 0 <= handle < self._made
+            words = "Attempted to run callable after handle was released" if given else "No such callable handle"
+            raise errors.InvalidArgumentError(None, None, f"{words}: {handle}")
         known.has_run = True
         traced = self._asked(known, values)
         if traced is None:
@@ -219,6 +225,7 @@ class PartialRuns:
         engine = self._engine
         kind = engine.kinds.get((tuple(fetches), tuple(targets), tuple(feeds)))
         engine.kinds.uncertain.add(kind.step)
+        engine.ran = True
         if not kind.in_parts:
             kind.in_parts, kind.epoch = True, -1
         route = engine.routing.enter(kind)

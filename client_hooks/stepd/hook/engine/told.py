@@ -106,10 +106,10 @@ class Told:
         """Would such a run write RunMetadata, or what a debugger wants, or does it say whose collectives meet? A MonitoredSession
         runs every step with both, whether one of its hooks asks for something or not; others limit the time of every step."""
         config = self._engine.session_options[1]
-        if config is not None and config.graph_options.build_cost_model:
+        if config is not None and (config.graph_options.build_cost_model or config.experimental.HasField("session_metadata")):
             return True
-        meets = asks.experimental.collective_graph_key
-        return bool(asks.trace_level or asks.output_partition_graphs or asks.debug_options.ByteSize() or meets)
+        shows = asks.trace_level or asks.output_partition_graphs or asks.report_tensor_allocations_upon_oom
+        return bool(shows or asks.debug_options.ByteSize() or asks.experimental.collective_graph_key)
 
     def wants(self, kind: Kind, own: bytes) -> Traced | None:
         """What to ask of a run by whose RunOptions, `own`, the program asks for nothing; what comes behind those is merged in."""

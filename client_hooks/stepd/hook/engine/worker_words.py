@@ -1,4 +1,5 @@
-"""What local workers say otherwise than a direct session: a fetch without a value, what a fed tensor is called. Pure."""
+"""What local workers say otherwise than a direct session: which devices there are, that a fetch has no value, what a fed tensor is
+called. Pure."""
 
 from __future__ import annotations
 
@@ -13,6 +14,15 @@ from stepd.hook.ports import StepKind
 _DEAD = re.compile(r"Failed to fetch outputs for step .*The tensor returned for .*;([^;]+:\d+);\d+:\d+ was not valid", re.DOTALL)
 # What brings a fed tensor to the step, by the tensor's op and number.
 _FED = re.compile(r"\b_recv_(\S+)_(\d+)_S\d+\b")
+
+
+_DEVICES = re.compile(r"(?<=available devices are \[ )/job:localhost/replica:0/task:0/device:CPU:0[^\]]*(?= \])")
+
+
+def of_one_task(text: str, cpus: int) -> str:
+    """`text` with the devices of a direct session, which has so many CPU devices, where it lists those of all workers."""
+    own = ", ".join(f"/job:localhost/replica:0/task:0/device:CPU:{k}" for k in range(max(1, cpus)))
+    return _DEVICES.sub(own, text)
 
 
 def tell_plainly(error: BaseException, step: StepKind) -> None:
