@@ -45,6 +45,24 @@ def program_mended(record):
     more = lost * 2.0
     record.value("mended too", sess.run([lost, more]))
     count(record, "in the end", sess, x, step)
+    with tf.device("/gpu:7"):
+        other = tf.exp(read, name="other")
+    with record.error("refused"):
+        sess.run(other)
+    other.op._set_device("")
+    other.op._update_input(0, more)
+    seen = tf.get_variable("seen", [2], use_resource=True)
+    other.op._add_control_input(tf.assign(seen, [1.0, 2.0]).op)
+    record.value("of other inputs", sess.run(other))
+    record.value("written before", sess.run(seen.read_value()))
+    with tf.control_dependencies([tf.assign(seen, [3.0, 4.0])]), tf.device("/gpu:7"):
+        free = tf.exp(more, name="free")
+    with record.error("refused too"):
+        sess.run(free)
+    free.op._set_device("")
+    free.op._remove_all_control_inputs()
+    record.value("waits for nothing", sess.run(free))
+    record.value("not written", sess.run(seen.read_value()))
     sess.close()
 
 

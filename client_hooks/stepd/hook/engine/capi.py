@@ -327,6 +327,26 @@ def set_attr(graph: Graph, operation: Any, name: str, value: bytes) -> None:
         c.SetAttr(graph.handle, operation, name, buf)
 
 
+def update_input(graph: Graph, operation: Any, index: int, source: Any) -> None:
+    """source: a TF_Output."""
+    place = c.TF_Input()
+    place.oper, place.index = operation, index
+    c.UpdateEdge(graph.handle, source, place)
+
+
+def set_control_inputs(graph: Graph, operation: Any, sources: Sequence[Any]) -> None:
+    """sources: C operations, instead of those that it waits for."""
+    if hasattr(c, "RemoveAllControlInputs"):  # TensorFlow 2.12
+        c.RemoveAllControlInputs(graph.handle, operation)
+        for source in sources:
+            c.AddControlInput(graph.handle, operation, source)
+        return
+    node, *others = [c.PyOperation(one, _OwnTensor) for one in (operation, *sources)]
+    node.graph = graph.handle
+    node._remove_all_control_inputs()
+    node._add_control_inputs(others)
+
+
 def operations(graph: Graph) -> Iterator[Any]:
     """All C operations of `graph`."""
     operation, position = c.TF_GraphNextOperation(graph.handle, 0)

@@ -167,21 +167,20 @@ def _forget(owner: int) -> None:
 def extend_graph(self: Any) -> None:
     """BaseSession._extend_graph."""
     engine = _owners.get(id(self)) or engines.get(self._session)  # another object may share the session's attributes
-    if engine is None:
-        patches.original(capi.BaseSession, "_extend_graph")(self)
-        return
-    try:
-        engine.extend()
-        return
-    except Exception as e:  # the program's fault or the hook's: TensorFlow says which
-        if not (engine.ran or engine.closed or engine.was_reset):
-            _fall_back(self, engine, e)
-            engine = None
+    if engine is not None:
+        try:
+            engine.extend()
+            return
+        except Exception as e:  # the program's fault or the hook's: TensorFlow says which
+            if not (engine.ran or engine.closed or engine.was_reset):
+                _fall_back(self, engine, e)
+                engine = None
     # TensorFlow's own method meets the same error, and raises it with its own frames.
     _creating.extending = True
     try:
         patches.original(capi.BaseSession, "_extend_graph")(self)
     except BaseException as e:
+        hide_frames(e)
         if engine is not None:
             engine.routing.repair(e)
         raise

@@ -7,7 +7,7 @@ later changes to it have as little effect as they would have there. The mirror m
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any
 
 from tensorflow.core.framework import graph_pb2, node_def_pb2, types_pb2
@@ -103,7 +103,7 @@ class Mirror:
         self.taken = self._count
 
     def renew(self) -> None:
-        """Have ops that the session has refused as the program has them by now: it may have taken back a device or an attribute."""
+        """Have ops that the session has refused as the program has them by now: it may have changed devices, attributes, inputs."""
         operations = self.user_graph.get_operations()[self.taken : self._count]
         nodes = graph_pb2.GraphDef()
         if self.placer is not None:
@@ -114,6 +114,7 @@ class Mirror:
         for node in wanted.node:
             mine = here[self.name_here(node.name)]
             known = node_def_pb2.NodeDef.FromString(capi.node_def_bytes(mine))
+            self._reconnect(mine, known, node, here)
             if known.device != node.device:
                 capi.set_device(self.graph, mine, node.device)
             for name in known.attr:
@@ -122,6 +123,18 @@ class Mirror:
             for name, value in node.attr.items():
                 if known.attr[name] != value and not (name == "shared_name" and node.name in self.aliases):
                     capi.set_attr(self.graph, mine, name, value.SerializeToString())
+
+    def _reconnect(self, mine: Any, known: node_def_pb2.NodeDef, node: node_def_pb2.NodeDef, here: Mapping[str, Any]) -> None:
+        """Give the op `mine`, which is as `known` says, the inputs of the user's `node`."""
+        wanted = [(self.name_here(source), index) for source, index in map(split_input, node.input)]
+        present = [split_input(name) for name in known.input]
+        values = [source for source in wanted if source[1] >= 0]
+        for k, (source, before) in enumerate(zip(values, present, strict=False)):
+            if source != before:
+                capi.update_input(self.graph, mine, k, capi.output(here[source[0]], source[1]))
+        controls = [name for name, index in wanted if index < 0]
+        if sorted(controls) != sorted(name for name, index in present if index < 0):
+            capi.set_control_inputs(self.graph, mine, [here[name] for name in controls])
 
     def compacted(self, is_own: Callable[[str], bool]) -> Mirror:
         """A new mirror of what this one has of the user's graph, without the nodes of the hook's own."""

@@ -114,12 +114,12 @@ class SessionEngine:
                 raise SwitchRefusedError("another thread has found that the graph cannot be mirrored")
             first, self._behind = self.mirror.version == 0, True
             try:
-                if self._unsent is not None:
-                    self.mirror.renew()
                 if self.mirror.stale():
                     self.mirror.sync()
                     if self.placements is not None:
                         self.placements.extend()
+                if self._unsent is not None:
+                    self.mirror.renew()
                 capi.extend_session(self.raw)
             except Exception as e:
                 self._unsent = e
