@@ -12,7 +12,7 @@ from typing import Any
 
 from tensorflow.core.framework import graph_pb2, node_def_pb2, types_pb2
 
-from stepd.hook.engine import capi, names, rules
+from stepd.hook.engine import capi, edits, names, rules
 from stepd.hook.engine.ballast import Ballast
 from stepd.hook.engine.cluster import WorkerPlacer
 from stepd.hook.engine.copy import keep_resource_name
@@ -110,19 +110,19 @@ class Mirror:
             nodes.library.CopyFrom(graph_pb2.GraphDef.FromString(capi.graph_handle_bytes(self.graph.handle)).library)
         nodes.node.extend(node_def_pb2.NodeDef.FromString(capi.node_def_bytes(operation._c_op)) for operation in operations)
         wanted = graph_pb2.GraphDef.FromString(self._placed(nodes.SerializeToString()))
-        here = {capi.op_name(operation): operation for operation in capi.operations(self.graph)}
+        here = {capi.op_name(operation): operation for operation in edits.operations(self.graph)}
         for node in wanted.node:
             mine = here[self.name_here(node.name)]
             known = node_def_pb2.NodeDef.FromString(capi.node_def_bytes(mine))
             self._reconnect(mine, known, node, here)
             if known.device != node.device:
-                capi.set_device(self.graph, mine, node.device)
+                edits.set_device(self.graph, mine, node.device)
             for name in known.attr:
                 if name.startswith("_") and name not in node.attr:
-                    capi.clear_attr(self.graph, mine, name)
+                    edits.clear_attr(self.graph, mine, name)
             for name, value in node.attr.items():
                 if known.attr[name] != value and not (name == "shared_name" and node.name in self.aliases):
-                    capi.set_attr(self.graph, mine, name, value.SerializeToString())
+                    edits.set_attr(self.graph, mine, name, value.SerializeToString())
 
     def _reconnect(self, mine: Any, known: node_def_pb2.NodeDef, node: node_def_pb2.NodeDef, here: Mapping[str, Any]) -> None:
         """Give the op `mine`, which is as `known` says, the inputs of the user's `node`."""
@@ -131,10 +131,10 @@ class Mirror:
         values = [source for source in wanted if source[1] >= 0]
         for k, (source, before) in enumerate(zip(values, present, strict=False)):
             if source != before:
-                capi.update_input(self.graph, mine, k, capi.output(here[source[0]], source[1]))
+                edits.update_input(self.graph, mine, k, capi.output(here[source[0]], source[1]))
         controls = [name for name, index in wanted if index < 0]
         if sorted(controls) != sorted(name for name, index in present if index < 0):
-            capi.set_control_inputs(self.graph, mine, [here[name] for name in controls])
+            edits.set_control_inputs(self.graph, mine, [here[name] for name in controls])
 
     def compacted(self, is_own: Callable[[str], bool]) -> Mirror:
         """A new mirror of what this one has of the user's graph, without the nodes of the hook's own."""

@@ -13,7 +13,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from typing import Any
 
 from stepd.hook import clocks
-from stepd.hook.engine import capi, names
+from stepd.hook.engine import capi, edits, names
 from stepd.hook.engine.ahead import Ahead
 from stepd.hook.engine.classify import Classes
 from stepd.hook.engine.copies import Copy
@@ -133,7 +133,7 @@ class Switcher:
             capi.extend_session(session)
         except Exception as e:
             for operation in new:
-                capi.clear_device(self.mirror.graph, operation)
+                edits.clear_device(self.mirror.graph, operation)
             self.making.kept = {id_: copy for id_, copy in self.making.kept.items() if copy is self.live}
             capi.extend_session(session)
             raise SwitchRefusedError(f"TensorFlow cannot place the copy: {e}") from e
