@@ -217,7 +217,6 @@ def _fall_back(session: Any, engine: SessionEngine, error: Exception) -> None:
             return
         engines.dismiss(engine, engine.raw)
         engine.raw, old = None, session._session
-        _owners.pop(id(session), None)
         config = engine.plain_config
         named = config is not None and config.experimental.HasField("session_metadata")
         if named:  # only one session of a process may bear a name
@@ -225,6 +224,7 @@ def _fall_back(session: Any, engine: SessionEngine, error: Exception) -> None:
         with session._graph._c_graph.get() as graph:
             make = functools.partial(capi.new_session, graph, session._target, config)
             session._session = engines.fresh(make, capi.delete_session)
+        _owners.pop(id(session), None)
         if not named:
             capi.delete_session(old)
     engine.close()
