@@ -217,15 +217,13 @@ def _fall_back(session: Any, engine: SessionEngine, error: Exception) -> None:
             return
         engines.dismiss(engine, engine.raw)
         engine.raw, old = None, session._session
-        config = engine.plain_config
-        named = config is not None and config.experimental.HasField("session_metadata")
-        if named:  # only one session of a process may bear a name
+        if engine.is_named():
             capi.delete_session(old)
         with session._graph._c_graph.get() as graph:
-            make = functools.partial(capi.new_session, graph, session._target, config)
+            make = functools.partial(capi.new_session, graph, session._target, engine.plain_config)
             session._session = engines.fresh(make, capi.delete_session)
         _owners.pop(id(session), None)
-        if not named:
+        if not engine.is_named():
             capi.delete_session(old)
     engine.close()
     log.info("session %s runs without stepd, its graph could not be mirrored: %s", engine.session_id, error)

@@ -130,6 +130,10 @@ class SessionEngine:
         if not first:
             self.told.tell("graph_extended")
 
+    def is_named(self) -> bool:
+        """Has the program's config a name for its session? Only one of a process may bear it."""
+        return self.plain_config is not None and self.plain_config.experimental.HasField("session_metadata")
+
     def raise_unsent(self) -> None:
         """The user's new nodes could not be mirrored: say what TensorFlow says of the user's own graph, or what went wrong."""
         if self._unsent is not None:

@@ -52,8 +52,8 @@ class Callables:
             raw = self._engine.raw
             self._engine.ran = True
             handle = capi.make_callable(raw, options)
-        number = self._made
-        self._made += 1
+            number = self._made
+            self._made += 1
         self._by_handle[number] = _Callable(*self._kind(proto), proto.run_options.SerializeToString(), raw, handle)
         return number
 

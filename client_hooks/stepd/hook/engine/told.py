@@ -98,18 +98,20 @@ class Told:
     def asks(self, options: Any, metadata: Any) -> tuple[config_pb2.RunOptions | None, Any, Any]:
         """What the program asks of a run with RunOptions or RunMetadata (None: nothing), and what of the two makes a difference."""
         asks = config_pb2.RunOptions() if options is None else config_pb2.RunOptions.FromString(capi.buffer_bytes(options))
-        if self.asks_for_something(asks):
+        if self.asks_for_something(asks, metadata is not None):
             return asks, options, metadata
         return None, options if asks.ByteSize() else None, None
 
-    def asks_for_something(self, asks: config_pb2.RunOptions) -> bool:
+    def asks_for_something(self, asks: config_pb2.RunOptions, metadata: bool = False) -> bool:
         """Would such a run write RunMetadata, or what a debugger wants, or does it say whose collectives meet? A MonitoredSession
         runs every step with both, whether one of its hooks asks for something or not; others limit the time of every step."""
         config = self._engine.session_options[1]
-        if config is not None and (config.graph_options.build_cost_model or config.experimental.HasField("session_metadata")):
+        if config is not None and config.graph_options.build_cost_model:
             return True
-        shows = asks.trace_level or asks.output_partition_graphs or asks.report_tensor_allocations_upon_oom
-        return bool(shows or asks.debug_options.ByteSize() or asks.experimental.collective_graph_key)
+        if metadata and (asks.report_tensor_allocations_upon_oom or self._engine.is_named()):
+            return True
+        meets = asks.experimental.collective_graph_key
+        return bool(asks.trace_level or asks.output_partition_graphs or asks.debug_options.ByteSize() or meets)
 
     def wants(self, kind: Kind, own: bytes) -> Traced | None:
         """What to ask of a run by whose RunOptions, `own`, the program asks for nothing; what comes behind those is merged in."""
