@@ -37,13 +37,14 @@ def test_products_of_gradients_meet_behind_a_tuple_whose_other_end_nobody_wants(
     assert sums and {together[name] for name in sums} == {together[product]}
 
 
+@pytest.mark.parametrize("looked_at", [False, True], ids=["unseen", "looked_at"])
 @pytest.mark.parametrize("rows", [4, None])
 @pytest.mark.parametrize("scaled", [lambda x: x / 6.0, lambda x: x * 0.5], ids=["divided", "multiplied"])
 def test_whom_a_product_waits_for_in_vain_lies_beside_it_with_the_tuple_that_hands_on_this_wait(
-    scaled: Any, rows: int | None
+    scaled: Any, rows: int | None, looked_at: bool
 ) -> None:
-    """x * relu6(x + 3) / 6: nobody wants the gradient of 6, for which the product is read. As long as the tuple's readers wait for
-    that, the three factors stay in their order."""
+    """x * relu6(x + 3) / 6: nobody wants the gradient of 6, for which the product is read, or only some steps do. As long as the
+    tuple's readers wait for that, the three factors stay in their order."""
     with tf.Graph().as_default() as graph:
         x = tf.placeholder(tf.float32, [rows, 3])
         updated = tf.raw_ops.NoOp(name="updated")
@@ -58,6 +59,10 @@ def test_whom_a_product_waits_for_in_vain_lies_beside_it_with_the_tuple_that_han
     undone = end.inputs[0].op.type == "Reshape"  # where sizes are not known, and in older versions always
     beside = (*(("Sum", "Reshape") if undone else ()), "tuple/group_deps", "tuple/control_dependency")
     readers = ("gradients/product_grad/Mul", "gradients/product_grad/Mul_1")
+    if looked_at:
+        with graph.as_default():
+            tf.sqrt(graph.get_operation_by_name(f"{barrier}/tuple/control_dependency_1").inputs[0], name="seen")
+        together = group_of(graph)
     assert {together[name] for name in (*(f"{barrier}/{name}" for name in beside), *readers)} == {together["product"]}
 
 

@@ -33,11 +33,14 @@ _found: weakref.WeakKeyDictionary[GraphView, Waits] = weakref.WeakKeyDictionary(
 
 
 def behind(view: GraphView, name: str) -> Iterator[str]:
-    """Readers of the value `name`, and what is made of theirs, of which nobody takes a value in the end."""
+    """Readers of the value `name`, and what is made of theirs, of which nobody takes a value in the end, or only what a step need
+    not want: who reads what a tuple waits for beside the tuple (a program that looks at a gradient in some of its steps)."""
     for reader in dict.fromkeys(view.consumers[name]):
         found = [reader]
         for op in found:  # it grows
-            found += [user for user in view.consumers[op] if view.nodes[user].op != "NoOp" and user not in found]
+            users = [user for user in dict.fromkeys(view.consumers[op]) if view.nodes[user].op != "NoOp" and user not in found]
+            ends = [user for user in users if is_tuples(view, view.nodes[user])]
+            found += ends if ends and _is_awaited(view, op, ends) else users
             if len(found) > _MOST or not _may_be(view, op):
                 break
         else:
@@ -168,6 +171,12 @@ def _may_be(view: GraphView, name: str) -> bool:
     """A program fetches nothing of it, as far as one can tell."""
     node = view.nodes[name]
     return not is_write(node.op) and node.op not in rules.CONTROL_FLOW and (bool(view.consumers[name]) or is_tuples(view, node))
+
+
+def _is_awaited(view: GraphView, name: str, ends: Iterable[str]) -> bool:
+    """Whether the barrier of a tuple with one of these ends waits for the op `name`."""
+    barriers = {source for end in ends for source, k in view.nodes[end].inputs if k < 0}
+    return not barriers.isdisjoint(view.consumers[name])
 
 
 def is_tuples(view: GraphView, node: Node) -> bool:
