@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import random
+import sys
 import threading
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -92,6 +94,30 @@ def test_the_program_meets_none_of_its_threads(channel: Channel, daemon: Any) ->
     assert daemon.next("session_opened").target == "test"
     assert channel._threads
     assert not {channel._thread, *channel._threads} & set(threading.enumerate())
+
+
+@pytest.mark.parametrize(("module", "function"), [("gevent.monkey", "is_module_patched"), ("eventlet.patcher", "is_monkey_patched")])
+def test_a_program_whose_threads_are_none_is_left_alone(
+    channel: Channel, daemon: Any, monkeypatch: pytest.MonkeyPatch, module: str, function: str
+) -> None:
+    """gRPC on a thread of gevent's or eventlet's stops the program (seen with both)."""
+    asked: list[str] = []
+    again, patched = threading.Event(), threading.Event()
+
+    def is_patched(what: str) -> bool:
+        asked.append(what)
+        if len(asked) > 1:
+            again.set()
+        return patched.is_set()
+
+    patched.set()
+    monkeypatch.setitem(sys.modules, module, SimpleNamespace(**{function: is_patched}))
+    daemon.start()
+    channel.start()
+    assert again.wait(10.0)  # it has looked, and did nothing
+    assert daemon.heard.empty()
+    patched.clear()
+    assert daemon.next("hello").job_id == "j1"
 
 
 def test_a_restarted_daemon_is_greeted_and_told_again(channel: Channel, daemon: Any) -> None:

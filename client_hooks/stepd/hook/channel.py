@@ -140,7 +140,7 @@ class Channel:
         back_off = FIRST_BACK_OFF
         while not self._stopping.is_set():
             welcomed = False
-            where = first_present(self._places)
+            where = self._where()
             self._idle.clear()
             if where is not None and self._released.is_set():
                 try:
@@ -150,6 +150,12 @@ class Channel:
             self._idle.set()
             back_off = FIRST_BACK_OFF if welcomed else min(LAST_BACK_OFF, back_off * 1.6)
             self._stopping.wait(back_off * self._random.uniform(0.7, 1.3))
+
+    def _where(self) -> Address | None:
+        if library := unseen.made_green():
+            self._tell_once(f"no daemon is looked for: {library} has made the program's threads its own, and gRPC would stop them all", False)
+            return None
+        return first_present(self._places)
 
     def _tell_once(self, problem: str, was_attached: bool) -> None:
         """Log a problem that is new: an attempt every few seconds must not fill a log."""

@@ -64,3 +64,18 @@ def everybody() -> list[threading.Thread]:
     """All threads that `threading` knows, the hook's too."""
     known = getattr(threading, "_active", None)
     return known.everybody() if isinstance(known, _Register) else threading.enumerate()
+
+
+def made_green() -> str:
+    """Whose threads the program's are where these are no threads of the system (gevent's or eventlet's patches), or nothing.
+
+    gRPC waits on such a "thread" without a word to the others, and with it waits the whole program.
+    """
+    for library, module, asked, what in (
+        ("gevent", "gevent.monkey", "is_module_patched", "threading"),
+        ("eventlet", "eventlet.patcher", "is_monkey_patched", "thread"),
+    ):
+        is_patched = getattr(sys.modules.get(module), asked, None)
+        if is_patched is not None and is_patched(what):
+            return library
+    return ""
