@@ -96,7 +96,9 @@ def test_the_program_meets_none_of_its_threads(channel: Channel, daemon: Any) ->
     assert not {channel._thread, *channel._threads} & set(threading.enumerate())
 
 
-@pytest.mark.parametrize(("module", "function"), [("gevent.monkey", "is_module_patched"), ("eventlet.patcher", "is_monkey_patched")])
+@pytest.mark.parametrize(
+    ("module", "function"), [("gevent.monkey", "is_module_patched"), ("eventlet.patcher", "is_monkey_patched")]
+)
 def test_a_program_whose_threads_are_none_is_left_alone(
     channel: Channel, daemon: Any, monkeypatch: pytest.MonkeyPatch, module: str, function: str
 ) -> None:

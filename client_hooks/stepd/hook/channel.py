@@ -153,7 +153,7 @@ class Channel:
 
     def _where(self) -> Address | None:
         if library := unseen.made_green():
-            self._tell_once(f"no daemon is looked for: {library} has made the program's threads its own, and gRPC would stop them all", False)
+            self._tell_once(f"no daemon is looked for: the program's threads are {library}'s, and gRPC would stop them all", False)
             return None
         return first_present(self._places)
 
