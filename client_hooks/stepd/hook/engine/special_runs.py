@@ -6,6 +6,7 @@ They share the engine's kinds, gate and routes; they decide nothing.
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -51,11 +52,22 @@ class Callables:
         with self._engine.lock:
             raw = self._engine.raw
             self._engine.ran = True
-            handle = capi.make_callable(raw, options)
+            handle = capi.make_callable(raw, options) if not self._engine.mirror.aliases else _made(raw, self._own(proto))
             number = self._made
             self._made += 1
         self._by_handle[number] = _Callable(*self._kind(proto), proto.run_options.SerializeToString(), raw, handle)
         return number
+
+    def _own(self, proto: config_pb2.CallableOptions) -> bytes:
+        """What asks for the same of the user's own nodes, of which some have another name in the mirror."""
+
+        def here(name: str) -> str:
+            op, colon, index = name.partition(":")
+            return self._engine.mirror.name_here(op) + colon + index
+
+        made = _renamed(proto, here, here)
+        made.target[:] = [here(name) for name in proto.target]
+        return made.SerializeToString(deterministic=True)
 
     def _kind(self, proto: config_pb2.CallableOptions) -> tuple[Kind, config_pb2.CallableOptions, tuple[Any, ...] | None]:
         """The kind of the plain run that does the same; one of its own where none does."""
@@ -160,21 +172,12 @@ class Callables:
         return [known.kind for known in list(self._by_handle.values()) if known.types is None and known.kind.runs > 1]
 
     def _mapped(self, options: config_pb2.CallableOptions, kind: Kind) -> config_pb2.CallableOptions:
-        made = config_pb2.CallableOptions()
-        made.CopyFrom(options)
-        here = functools.partial(self._engine.routing.name_here, kind=kind)
-        made.feed[:] = [here(name) for name in options.feed]
-        sums = self._engine.routing.sums_fetched(options.fetch, kind)
-        besides = self._engine.routing.besides((*options.fetch, *options.target), kind)
-        made.target[:] = [*(here(name) for name in (*options.target, *sums)), *besides]
-        made.fetch[:] = self._engine.routing.fetches_here(options.fetch, kind)
-        for connection in made.tensor_connection:
-            connection.from_tensor, connection.to_tensor = here(connection.from_tensor), here(connection.to_tensor)
-        made.feed_devices.clear()
-        made.feed_devices.update({here(name): device for name, device in options.feed_devices.items()})
-        made.fetch_devices.clear()
-        for name, device in options.fetch_devices.items():
-            made.fetch_devices[self._engine.routing.fetches_here([name], kind)[0]] = device
+        routing = self._engine.routing
+        here = functools.partial(routing.name_here, kind=kind)
+        fetches = dict(zip(options.fetch, routing.fetches_here(options.fetch, kind), strict=True))
+        made = _renamed(options, here, lambda name: fetches.get(name, name))
+        sums = routing.sums_fetched(options.fetch, kind)
+        made.target[:] = [*(here(name) for name in (*options.target, *sums)), *routing.besides((*options.fetch, *options.target), kind)]
         return made
 
     def release(self, handle: Any) -> None:
@@ -183,6 +186,23 @@ class Callables:
             for made in (known.own, *known.made.values()) if known else ():
                 if made is not None:
                     capi.release_callable(self._engine.raw, made)
+
+
+def _renamed(
+    options: config_pb2.CallableOptions, here: Callable[[str], str], fetched: Callable[[str], str]
+) -> config_pb2.CallableOptions:
+    """`options` with the names that `here` gives what is fed and connected, and `fetched` what is fetched; targets as they are."""
+    made = config_pb2.CallableOptions()
+    made.CopyFrom(options)
+    made.feed[:] = [here(name) for name in options.feed]
+    made.fetch[:] = [fetched(name) for name in options.fetch]
+    for connection in made.tensor_connection:
+        connection.from_tensor, connection.to_tensor = here(connection.from_tensor), here(connection.to_tensor)
+    made.feed_devices.clear()
+    made.feed_devices.update({here(name): device for name, device in options.feed_devices.items()})
+    made.fetch_devices.clear()
+    made.fetch_devices.update({fetched(name): device for name, device in options.fetch_devices.items()})
+    return made
 
 
 def _made(raw: Any, options: bytes) -> Any:
