@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import functools
 import os
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tensorflow.core.protobuf import config_pb2
@@ -30,6 +30,7 @@ from stepd.hook.order.planning import Ordering, pools
 if TYPE_CHECKING:
     from stepd.hook.engine.session_engine import SessionEngine
 
+_READER_SECONDS = 1.0  # for how long an error's words wait for the lock
 # What TensorFlow says when it could not even build the executors of a step.
 _BEFORE_EXECUTION = (
     "Cannot assign a device",
@@ -105,12 +106,18 @@ class Routing:
         """What is in force has changed; called while the runs that this concerns are held back."""
         self.epoch += 1
 
-    def enter(self, kind: Kind) -> Route | None:
-        """Begin a run of `kind`: its route for what is in force. The caller must call `gate.leave`."""
+    def enter(self, kind: Kind, ready: Callable[[Route | None], None] | None = None) -> Route | None:
+        """Begin a run of `kind`: its route for what is in force. The caller must call `gate.leave`.
+
+        `ready` is told the route before the run passes the gate, perhaps several times, and may wait for the engine's lock. Behind
+        the gate none may: whoever restarts the session holds the lock while it waits for all runs to end.
+        """
         gate = self._engine.gate
         while True:
             epoch = self.epoch
             route = kind.route if kind.epoch == epoch else self._route(kind)
+            if ready is not None:
+                ready(route)
             kind.waited = gate.enter(kind)
             # State moves only while no run that uses it is in flight: from here on `route` stays right, or never was.
             if self.epoch == epoch:
@@ -247,10 +254,13 @@ class Routing:
         step = kind.step
         if f"{variable}:0" in step.fetches:
             return f"_retval_{variable}_0_{sorted(step.fetches).index(f'{variable}:0')}"
-        if self._switcher is None:
+        # The run is still in flight: who holds the lock may be waiting for it.
+        if self._switcher is None or not self._engine.lock.acquire(timeout=_READER_SECONDS):
             return ""
-        with self._engine.lock:
+        try:
             view = self._switcher.view()
+        finally:
+            self._engine.lock.release()
         needed = view.ancestors(graphview.split_input(end)[0] for end in (*step.fetches, *step.targets))
         return next((name for name in graphview.takers(view, variable) if name in needed and _reads(view, name, variable)), "")
 

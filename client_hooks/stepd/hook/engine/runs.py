@@ -130,15 +130,16 @@ class Runs:
         traced: Traced | None = None,
         feeds: Any = None,
         options: Any = None,
+        ready: Callable[[Route | None], None] | None = None,
     ) -> Any:
-        """Run `call` with the kind's route, as one run in flight that the observer hears of."""
+        """Run `call` with the kind's route, as one run in flight that the observer hears of. `ready`: as in `Routing.enter`."""
         engine = self._engine
         if engine.cluster is not None:
             engine.cluster.follow()
         switched = engine.chaos is not None and chaos_switches.switch(engine, engine.chaos, kind)
         begin = _clock()
         held = engine.gate.held
-        route = engine.routing.enter(kind)
+        route = engine.routing.enter(kind, ready)
         strategy, error = engine.strategy_id, ""
         engine.ran = True
         try:

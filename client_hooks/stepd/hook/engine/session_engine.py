@@ -15,12 +15,14 @@ from typing import Any, TypeVar
 
 from stepd.hook.engine import capi, requests, session_config
 from stepd.hook.engine.ahead import Ahead
+from stepd.hook.engine.callables import Callables
 from stepd.hook.engine.calm import await_long_step
 from stepd.hook.engine.chaos import ChaosMonkey
 from stepd.hook.engine.describe import describe
 from stepd.hook.engine.gate import Gate
 from stepd.hook.engine.kinds import Kind, Kinds
 from stepd.hook.engine.mirror import Mirror
+from stepd.hook.engine.partial_runs import PartialRuns
 from stepd.hook.engine.placements import Placements
 from stepd.hook.engine.queues import Ops
 from stepd.hook.engine.refusals import SwitchRefusedError
@@ -28,7 +30,6 @@ from stepd.hook.engine.registry import Registry
 from stepd.hook.engine.routing import Routing
 from stepd.hook.engine.runs import Runs
 from stepd.hook.engine.settings import EngineSettings
-from stepd.hook.engine.special_runs import Callables, PartialRuns
 from stepd.hook.engine.state import inventory
 from stepd.hook.engine.switcher import Switcher
 from stepd.hook.engine.terms import Known

@@ -1,7 +1,5 @@
-"""Runs that are not one plain `run`: callables made from CallableOptions, and partial runs. They follow switches too.
-
-They share the engine's kinds, gate and routes; they decide nothing.
-"""
+"""Callables made from CallableOptions: they follow switches too. They share the engine's kinds, gate and routes; they decide
+nothing."""
 
 from __future__ import annotations
 
@@ -14,7 +12,7 @@ import numpy as np
 from tensorflow.core.protobuf import config_pb2
 from tensorflow.python.framework import errors
 
-from stepd.hook.engine import capi, names
+from stepd.hook.engine import capi
 from stepd.hook.engine.kinds import Kind, Route, step_kind
 from stepd.hook.engine.told import Traced
 
@@ -39,6 +37,15 @@ class _Callable:
     has_run: bool = False
 
 
+@dataclass
+class _There:
+    """What a run of a callable is to run: the session and the handle there, or why there is none."""
+
+    raw: Any = None
+    handle: Any = None
+    error: Exception | None = None
+
+
 class Callables:
     """Callables of one session. A program holds the handle of the first; the others follow what is in force."""
 
@@ -49,13 +56,15 @@ class Callables:
 
     def make(self, options: Any) -> Any:
         proto = config_pb2.CallableOptions.FromString(capi.buffer_bytes(options))
+        kind = self._kind(proto)
         with self._engine.lock:
             raw = self._engine.raw
             self._engine.ran = True
             handle = capi.make_callable(raw, options) if not self._engine.mirror.aliases else _made(raw, self._own(proto))
             number = self._made
             self._made += 1
-        self._by_handle[number] = _Callable(*self._kind(proto), proto.run_options.SerializeToString(), raw, handle)
+            # With the lock held: a restart must find it, since its handle goes with the session.
+            self._by_handle[number] = _Callable(*kind, proto.run_options.SerializeToString(), raw, handle)
         return number
 
     def _own(self, proto: config_pb2.CallableOptions) -> bytes:
@@ -95,13 +104,15 @@ class Callables:
         known.has_run = True
         traced = self._asked(known, values)
         if traced is None:
-            return self._engine.runs.guarded(known.kind, functools.partial(self.call, known, values, metadata))
+            there = _There()
+            call = functools.partial(self._call, there, values, metadata)
+            return self._engine.runs.guarded(known.kind, call, ready=functools.partial(self._find, known, there))
         fetches, targets = list(known.kind.fetches), list(known.kind.targets)
         feeds = dict(zip(known.kind.feeds, values, strict=True))
         runs = self._engine.runs
-        call = functools.partial(runs.run_on, traced.options, feeds, fetches, targets, traced.metadata)
+        on = functools.partial(runs.run_on, traced.options, feeds, fetches, targets, traced.metadata)
         try:
-            return runs.guarded(known.kind, call, traced.metadata, traced, feeds, traced.options)
+            return runs.guarded(known.kind, on, traced.metadata, traced, feeds, traced.options)
         finally:
             traced.free()
 
@@ -116,11 +127,20 @@ class Callables:
             return None
         return engine.told.wants(kind, known.asks)
 
-    def call(self, known: _Callable, values: Any, metadata: Any, route: Route | None) -> Any:
+    def _find(self, known: _Callable, there: _There, route: Route | None) -> None:
+        """Note what to run; before the run passes the gate, behind which nobody may wait for the lock."""
         raw = self._engine.raw
-        if route is None and known.raw is raw and known.own is not None:
-            return capi.run_callable(raw, known.own, values, metadata)
-        return capi.run_callable(raw, self._current(known), values, metadata)
+        own = route is None and known.raw is raw and known.own is not None
+        there.error = None
+        try:
+            there.raw, there.handle = (raw, known.own) if own else self._current(known)
+        except Exception as e:  # it is the run's, and told by it
+            there.error = e
+
+    def _call(self, there: _There, values: Any, metadata: Any, route: Route | None) -> Any:
+        if there.error is not None:
+            raise there.error
+        return capi.run_callable(there.raw, there.handle, values, metadata)
 
     def session_replaced(self) -> None:
         """The handles went with the session; they are made again when they are used."""
@@ -128,8 +148,8 @@ class Callables:
             # A later session may lie where the old one lay, and pass for it.
             known.raw, known.own, known.made, known.now = None, None, {}, (-1, None)
 
-    def _current(self, known: _Callable) -> Any:
-        """The handle for what is in force."""
+    def _current(self, known: _Callable) -> tuple[Any, Any]:
+        """The session and the handle for what is in force."""
         engine = self._engine
         with engine.lock:
             epoch = engine.routing.epoch
@@ -139,7 +159,7 @@ class Callables:
                 handle = known.made.pop(text, None)
                 known.now = epoch, _made(engine.raw, text) if handle is None else handle
                 self._keep(known, text, known.now[1])
-            return known.now[1]
+            return engine.raw, known.now[1]
 
     def build_ahead(self, raw: Any, kind: Kind, route: Route) -> None:
         """Make what the callables of `kind` need on `route`, to which the session is about to switch. The caller holds no lock."""
@@ -177,7 +197,10 @@ class Callables:
         fetches = dict(zip(options.fetch, routing.fetches_here(options.fetch, kind), strict=True))
         made = _renamed(options, here, lambda name: fetches.get(name, name))
         sums = routing.sums_fetched(options.fetch, kind)
-        made.target[:] = [*(here(name) for name in (*options.target, *sums)), *routing.besides((*options.fetch, *options.target), kind)]
+        made.target[:] = [
+            *(here(name) for name in (*options.target, *sums)),
+            *routing.besides((*options.fetch, *options.target), kind),
+        ]
         return made
 
     def release(self, handle: Any) -> None:
@@ -213,82 +236,3 @@ def _made(raw: Any, options: bytes) -> Any:
 def _is(value: Any, type_: Any) -> bool:
     """Is it an array that needs no conversion on its way?"""
     return isinstance(value, np.ndarray) and value.dtype == type_
-
-
-# What a partial run says that asks for what it cannot have. It goes on with what it is asked for next.
-_NOTHING_RAN = (
-    "was not specified in partial_run_setup",
-    "can't be computed from the feeds",
-    "has already been fed",
-    "has already been fetched",
-)
-
-
-@dataclass
-class _Partial:
-    kind: Kind
-    route: Route | None
-    feeds: dict[Any, Any]
-    fetches: dict[Any, Any]
-    left: set[Any]
-
-
-class PartialRuns:
-    """Open partial runs of one session; an open one counts as a run in flight, so that the variables it uses do not move."""
-
-    def __init__(self, engine: SessionEngine) -> None:
-        self._engine = engine
-        self._open: dict[Any, _Partial] = {}
-
-    def setup(self, feeds: list[Any], fetches: list[Any], targets: list[Any]) -> Any:
-        """In place of TF_SessionPRunSetup_wrapper."""
-        engine = self._engine
-        kind = engine.kinds.get((tuple(fetches), tuple(targets), tuple(feeds)))
-        engine.kinds.uncertain.add(kind.step)
-        engine.ran = True
-        if not kind.in_parts:
-            kind.in_parts, kind.epoch = True, -1
-        route = engine.routing.enter(kind)
-        try:
-            if route is None:
-                handle = capi.prun_setup(engine.raw, feeds, fetches, targets)
-                where = dict(zip(fetches, fetches, strict=True))
-                self._open[handle] = _Partial(kind, None, {t: t for t in feeds}, where, set(fetches))
-            else:
-                handle = capi.prun_setup(engine.raw, list(route.feeds.values()), route.fetches, route.targets)
-                where = dict(zip(fetches, route.fetches, strict=True))
-                self._open[handle] = _Partial(kind, route, route.feeds, where, set(fetches))
-        except BaseException:
-            engine.gate.leave(kind)
-            raise
-        return handle
-
-    def run(self, handle: Any, feeds: dict[Any, Any], fetches: list[Any]) -> Any:
-        """In place of TF_SessionPRun_wrapper."""
-        engine, known = self._engine, self._open.get(handle)
-        if engine.cluster is not None:
-            engine.cluster.follow()
-        if known is None:
-            try:
-                return capi.prun_session(engine.raw, handle, feeds, fetches)
-            except BaseException as e:
-                if engine.cluster is not None:
-                    names.repair_error(e, engine.routing.user_names(), engine.cluster)
-                raise
-        done = True
-        try:
-            mapped = {known.feeds.get(t, t): value for t, value in feeds.items()}
-            result = capi.prun_session(engine.raw, handle, mapped, [known.fetches.get(t, t) for t in fetches])
-            known.left.difference_update(fetches)
-            done = not known.left
-            return result
-        except BaseException as e:
-            done = not any(words in str(e) for words in _NOTHING_RAN)
-            if done:  # TensorFlow ends no other run of the session well from here on; in a new one it would
-                engine.bound = engine.bound or "a partial run failed, which may have broken the session, plainly too"
-            if known.route is not None or engine.cluster is not None:
-                names.repair_error(e, engine.routing.user_names(), engine.cluster)
-            raise
-        finally:
-            if done and self._open.pop(handle, None) is not None:
-                engine.gate.leave(known.kind)

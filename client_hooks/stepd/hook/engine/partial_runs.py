@@ -1,0 +1,90 @@
+"""Partial runs of a session, open across switches: the variables that an open one uses do not move. They decide nothing."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from stepd.hook.engine import capi, names
+from stepd.hook.engine.kinds import Kind, Route
+
+if TYPE_CHECKING:
+    from stepd.hook.engine.session_engine import SessionEngine
+
+# What a partial run says that asks for what it cannot have. It goes on with what it is asked for next.
+_NOTHING_RAN = (
+    "was not specified in partial_run_setup",
+    "can't be computed from the feeds",
+    "has already been fed",
+    "has already been fetched",
+)
+
+
+@dataclass
+class _Partial:
+    kind: Kind
+    route: Route | None
+    feeds: dict[Any, Any]
+    fetches: dict[Any, Any]
+    left: set[Any]
+
+
+class PartialRuns:
+    """Open partial runs of one session; an open one counts as a run in flight, so that the variables it uses do not move."""
+
+    def __init__(self, engine: SessionEngine) -> None:
+        self._engine = engine
+        self._open: dict[Any, _Partial] = {}
+
+    def setup(self, feeds: list[Any], fetches: list[Any], targets: list[Any]) -> Any:
+        """In place of TF_SessionPRunSetup_wrapper."""
+        engine = self._engine
+        kind = engine.kinds.get((tuple(fetches), tuple(targets), tuple(feeds)))
+        engine.kinds.uncertain.add(kind.step)
+        engine.ran = True
+        if not kind.in_parts:
+            kind.in_parts, kind.epoch = True, -1
+        route = engine.routing.enter(kind)
+        try:
+            if route is None:
+                handle = capi.prun_setup(engine.raw, feeds, fetches, targets)
+                where = dict(zip(fetches, fetches, strict=True))
+                self._open[handle] = _Partial(kind, None, {t: t for t in feeds}, where, set(fetches))
+            else:
+                handle = capi.prun_setup(engine.raw, list(route.feeds.values()), route.fetches, route.targets)
+                where = dict(zip(fetches, route.fetches, strict=True))
+                self._open[handle] = _Partial(kind, route, route.feeds, where, set(fetches))
+        except BaseException:
+            engine.gate.leave(kind)
+            raise
+        return handle
+
+    def run(self, handle: Any, feeds: dict[Any, Any], fetches: list[Any]) -> Any:
+        """In place of TF_SessionPRun_wrapper."""
+        engine, known = self._engine, self._open.get(handle)
+        if engine.cluster is not None:
+            engine.cluster.follow()
+        if known is None:
+            try:
+                return capi.prun_session(engine.raw, handle, feeds, fetches)
+            except BaseException as e:
+                if engine.cluster is not None:
+                    names.repair_error(e, engine.routing.user_names(), engine.cluster)
+                raise
+        done = True
+        try:
+            mapped = {known.feeds.get(t, t): value for t, value in feeds.items()}
+            result = capi.prun_session(engine.raw, handle, mapped, [known.fetches.get(t, t) for t in fetches])
+            known.left.difference_update(fetches)
+            done = not known.left
+            return result
+        except BaseException as e:
+            done = not any(words in str(e) for words in _NOTHING_RAN)
+            if done:  # TensorFlow ends no other run of the session well from here on; in a new one it would
+                engine.bound = engine.bound or "a partial run failed, which may have broken the session, plainly too"
+            if known.route is not None or engine.cluster is not None:
+                names.repair_error(e, engine.routing.user_names(), engine.cluster)
+            raise
+        finally:
+            if done and self._open.pop(handle, None) is not None:
+                engine.gate.leave(known.kind)
