@@ -127,13 +127,13 @@ class Callables:
             return None
         return engine.told.wants(kind, known.asks)
 
-    def _find(self, known: _Callable, there: _There, route: Route | None) -> None:
-        """Note what to run; before the run passes the gate, behind which nobody may wait for the lock."""
+    def _find(self, known: _Callable, there: _There, route: Route | None, epoch: int) -> None:
+        """Note what to run on `route`; before the run passes the gate, behind which nobody may wait for the lock."""
         raw = self._engine.raw
         own = route is None and known.raw is raw and known.own is not None
         there.error = None
         try:
-            there.raw, there.handle = (raw, known.own) if own else self._current(known)
+            there.raw, there.handle = (raw, known.own) if own else self._current(known, epoch)
         except Exception as e:  # it is the run's, and told by it
             there.error = e
 
@@ -148,11 +148,13 @@ class Callables:
             # A later session may lie where the old one lay, and pass for it.
             known.raw, known.own, known.made, known.now = None, None, {}, (-1, None)
 
-    def _current(self, known: _Callable) -> tuple[Any, Any]:
-        """The session and the handle for what is in force."""
+    def _current(self, known: _Callable, epoch: int) -> tuple[Any, Any]:
+        """The session and the handle for what is in force; nothing where that is not what was in force at `epoch` any more, and what
+        is now may not have all that the callable needs."""
         engine = self._engine
         with engine.lock:
-            epoch = engine.routing.epoch
+            if engine.routing.epoch != epoch:
+                return None, None
             if known.now[0] != epoch:
                 known.raw = engine.raw
                 text = self._mapped(known.options, known.kind).SerializeToString(deterministic=True)

@@ -106,18 +106,18 @@ class Routing:
         """What is in force has changed; called while the runs that this concerns are held back."""
         self.epoch += 1
 
-    def enter(self, kind: Kind, ready: Callable[[Route | None], None] | None = None) -> Route | None:
+    def enter(self, kind: Kind, ready: Callable[[Route | None, int], None] | None = None) -> Route | None:
         """Begin a run of `kind`: its route for what is in force. The caller must call `gate.leave`.
 
-        `ready` is told the route before the run passes the gate, perhaps several times, and may wait for the engine's lock. Behind
-        the gate none may: whoever restarts the session holds the lock while it waits for all runs to end.
+        `ready` is told the route and its epoch before the run passes the gate, perhaps several times, and may wait for the engine's
+        lock. Behind the gate none may: whoever restarts the session holds the lock while it waits for all runs to end.
         """
         gate = self._engine.gate
         while True:
             epoch = self.epoch
             route = kind.route if kind.epoch == epoch else self._route(kind)
             if ready is not None:
-                ready(route)
+                ready(route, epoch)
             kind.waited = gate.enter(kind)
             # State moves only while no run that uses it is in flight: from here on `route` stays right, or never was.
             if self.epoch == epoch:

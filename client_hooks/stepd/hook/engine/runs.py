@@ -130,7 +130,7 @@ class Runs:
         traced: Traced | None = None,
         feeds: Any = None,
         options: Any = None,
-        ready: Callable[[Route | None], None] | None = None,
+        ready: Callable[[Route | None, int], None] | None = None,
     ) -> Any:
         """Run `call` with the kind's route, as one run in flight that the observer hears of. `ready`: as in `Routing.enter`."""
         engine = self._engine
