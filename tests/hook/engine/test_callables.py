@@ -12,7 +12,7 @@ import pytest
 tf = pytest.importorskip("tensorflow.compat.v1")
 from tensorflow.core.protobuf import config_pb2  # noqa: E402
 
-from stepd.hook.engine import capi  # noqa: E402
+from stepd.hook.engine import capi, requests  # noqa: E402
 from stepd.hook.model import LiveStrategy, Way  # noqa: E402
 
 
@@ -126,6 +126,76 @@ def test_the_step_after_a_switch_builds_nothing(
             assert reply.wait().ok
             assert engine.strategy_id == (strategy.id if strategy else "")
     assert len(made) == 2 and threading.main_thread() not in made
+
+
+def everything_on(device: str) -> LiveStrategy:
+    return LiveStrategy("s", {operation.name: device for operation in tf.get_default_graph().get_operations()})
+
+
+def test_a_switch_while_a_callable_is_looked_up_is_followed(hooked: Any, two_devices: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A copy that another thread puts in force has not got the step yet; the step must not be taken for the program's own ops,
+    whose variable has moved."""
+    listener, seen = hooked(), []
+    options = step()
+    for switched in (False, True):
+        with tf.Session(config=two_devices) as session:
+            session.run(tf.global_variables_initializer())
+            call = session._make_callable_from_options(options)
+            call(np.ones((2, 2), "f"))
+            engine = listener.engines[-1]
+            find, due = engine.callables._find, [switched]
+
+            def finding(*given: Any, engine: Any = engine, find: Any = find, due: Any = due) -> None:
+                if due.pop() if due else False:
+                    with engine.lock:
+                        assert requests.switch_now(engine, engine.switcher(), everything_on(engine.devices()[1].name), []).ok
+                find(*given)
+
+            monkeypatch.setattr(engine.callables, "_find", finding)
+            seen.append([[value.tobytes() for value in call(np.full((2, 2), k, "f"))] for k in range(4)])
+            assert engine.strategy_id == ("s" if switched else "")
+    assert seen[0] == seen[1]
+
+
+def test_a_run_that_is_let_in_waits_for_nobody_who_waits_for_it(hooked: Any, two_devices: Any) -> None:
+    """A restart holds the engine's lock until all runs have ended."""
+    listener = hooked()
+    options = step()
+    with tf.Session(config=two_devices) as session:
+        session.run(tf.global_variables_initializer())
+        call = session._make_callable_from_options(options)
+        engine = listener.engines[0]
+        with engine.lock:
+            assert requests.switch_now(engine, engine.switcher(), everything_on(engine.devices()[1].name), []).ok
+        call(np.ones((2, 2), "f"))
+        ended = threading.Event()
+        thread = threading.Thread(target=lambda: (call(np.ones((2, 2), "f")), ended.set()))
+        with engine.lock:
+            thread.start()
+            assert ended.wait(60.0)
+        thread.join()
+
+
+def test_a_callable_that_is_made_while_the_session_restarts_is_found_by_the_restart(
+    hooked: Any, two_devices: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its handle is the old session's; in the new one the number may be another callable's."""
+    listener = hooked()
+    options = step()
+    with tf.Session(config=two_devices) as session:
+        session.run(tf.global_variables_initializer())
+        engine, make = listener.engines[0], capi.make_callable
+        held: list[bool] = []
+        monkeypatch.setattr(capi, "make_callable", lambda *given: held.append(engine.lock._is_owned()) or make(*given))
+
+        class Registered(dict):  # type: ignore[type-arg]
+            def __setitem__(self, key: Any, value: Any) -> None:
+                held.append(engine.lock._is_owned())
+                super().__setitem__(key, value)
+
+        monkeypatch.setattr(engine.callables, "_by_handle", Registered())
+        session._make_callable_from_options(options)(np.ones((2, 2), "f"))
+    assert held == [True, True]
 
 
 def test_a_callable_that_is_called_wrongly_says_so(hooked: Any) -> None:

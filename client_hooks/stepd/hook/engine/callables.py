@@ -33,7 +33,7 @@ class _Callable:
     raw: Any
     own: Any  # the handle on the user's own nodes; None: of a session that is over
     made: dict[bytes, Any] = field(default_factory=dict)  # handles elsewhere, by their options; what was used last comes last
-    now: tuple[int, Any] = (-1, None)  # (epoch, handle) of the last run
+    now: tuple[int, Any, Any] = (-1, None, None)  # (epoch, session, handle) of the last run
     has_run: bool = False
 
 
@@ -146,12 +146,14 @@ class Callables:
         """The handles went with the session; they are made again when they are used."""
         for known in list(self._by_handle.values()):
             # A later session may lie where the old one lay, and pass for it.
-            known.raw, known.own, known.made, known.now = None, None, {}, (-1, None)
+            known.raw, known.own, known.made, known.now = None, None, {}, (-1, None, None)
 
     def _current(self, known: _Callable, epoch: int) -> tuple[Any, Any]:
-        """The session and the handle for what is in force; nothing where that is not what was in force at `epoch` any more, and what
-        is now may not have all that the callable needs."""
-        engine = self._engine
+        """The session and the handle for what is in force; nothing where that is not what was in force at `epoch` any more: what is
+        now may not have all that the callable needs."""
+        engine, now = self._engine, known.now
+        if now[0] == epoch:  # without the lock, which may be held for as long as TensorFlow takes in a copy
+            return now[1:]
         with engine.lock:
             if engine.routing.epoch != epoch:
                 return None, None
@@ -159,9 +161,9 @@ class Callables:
                 known.raw = engine.raw
                 text = self._mapped(known.options, known.kind).SerializeToString(deterministic=True)
                 handle = known.made.pop(text, None)
-                known.now = epoch, _made(engine.raw, text) if handle is None else handle
-                self._keep(known, text, known.now[1])
-            return engine.raw, known.now[1]
+                known.now = epoch, engine.raw, _made(engine.raw, text) if handle is None else handle
+                self._keep(known, text, known.now[2])
+            return known.now[1:]
 
     def build_ahead(self, raw: Any, kind: Kind, route: Route) -> None:
         """Make what the callables of `kind` need on `route`, to which the session is about to switch. The caller holds no lock."""
@@ -185,7 +187,7 @@ class Callables:
 
     def _keep(self, known: _Callable, text: bytes, handle: Any) -> None:
         known.made[text] = handle
-        left = [each for each in known.made if known.made[each] is not known.now[1]]
+        left = [each for each in known.made if known.made[each] is not known.now[2]]
         for old in left[: max(0, len(known.made) - _MOST_KEPT)]:
             capi.release_callable(self._engine.raw, known.made.pop(old))
 
