@@ -141,19 +141,23 @@ def test_a_switch_while_a_callable_is_looked_up_is_followed(hooked: Any, two_dev
         with tf.Session(config=two_devices) as session:
             session.run(tf.global_variables_initializer())
             call = session._make_callable_from_options(options)
-            call(np.ones((2, 2), "f"))
             engine = listener.engines[-1]
+            device = engine.devices()[1].name
+            call(np.ones((2, 2), "f"))
+            with engine.lock:
+                assert requests.switch_now(engine, engine.switcher(), LiveStrategy("first", {"y": device}), []).ok
+            call(np.ones((2, 2), "f"))
             find, due = engine.callables._find, [switched]
 
-            def finding(*given: Any, engine: Any = engine, find: Any = find, due: Any = due) -> None:
+            def finding(*given: Any, engine: Any = engine, find: Any = find, due: Any = due, device: str = device) -> None:
                 if due.pop() if due else False:
                     with engine.lock:
-                        assert requests.switch_now(engine, engine.switcher(), everything_on(engine.devices()[1].name), []).ok
+                        assert requests.switch_now(engine, engine.switcher(), everything_on(device), []).ok
                 find(*given)
 
             monkeypatch.setattr(engine.callables, "_find", finding)
             seen.append([[value.tobytes() for value in call(np.full((2, 2), k, "f"))] for k in range(4)])
-            assert engine.strategy_id == ("s" if switched else "")
+            assert engine.strategy_id == ("s" if switched else "first")
     assert seen[0] == seen[1]
 
 
