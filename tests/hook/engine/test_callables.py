@@ -146,7 +146,6 @@ def test_a_switch_while_a_callable_is_looked_up_is_followed(hooked: Any, two_dev
             call(np.ones((2, 2), "f"))
             with engine.lock:
                 assert requests.switch_now(engine, engine.switcher(), LiveStrategy("first", {"y": device}), []).ok
-            call(np.ones((2, 2), "f"))
             find, due = engine.callables._find, [switched]
 
             def finding(*given: Any, engine: Any = engine, find: Any = find, due: Any = due, device: str = device) -> None:
