@@ -12,7 +12,7 @@ import numpy as np
 from tensorflow.core.protobuf import config_pb2
 from tensorflow.python.framework import errors
 
-from stepd.hook.engine import capi
+from stepd.hook.engine import capi, rules
 from stepd.hook.engine.kinds import Kind, Route, step_kind
 from stepd.hook.engine.told import Traced
 
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from stepd.hook.engine.session_engine import SessionEngine
 
 
+_LIVE = frozenset({"Merge", "RefMerge", "Exit", "RefExit"})  # behind these a branch, or a loop, is over
 # So many of a callable's are kept: what is in force, what was, and what is being prepared.
 _MOST_KEPT = 3
 
@@ -32,9 +33,11 @@ class _Callable:
     asks: bytes  # its RunOptions
     raw: Any
     own: Any  # the handle on the user's own nodes; None: of a session that is over
+    text: bytes  # what that was made with
     made: dict[bytes, Any] = field(default_factory=dict)  # handles elsewhere, by their options; what was used last comes last
     now: tuple[int, Any, Any] = (-1, None, None)  # (epoch, session, handle) of the last run
     has_run: bool = False
+    may_be_dead: bool | None = None  # one of its fetches, in some runs; None: nobody has looked
 
 
 @dataclass
@@ -60,11 +63,12 @@ class Callables:
         with self._engine.lock:
             raw = self._engine.raw
             self._engine.ran = True
-            handle = capi.make_callable(raw, options) if not self._engine.mirror.aliases else _made(raw, self._own(proto))
+            text = self._own(proto)
+            handle = capi.make_callable(raw, options) if not self._engine.mirror.aliases else _made(raw, text)
             number = self._made
             self._made += 1
             # With the lock held: a restart must find it, since its handle goes with the session.
-            self._by_handle[number] = _Callable(*kind, proto.run_options.SerializeToString(), raw, handle)
+            self._by_handle[number] = _Callable(*kind, proto.run_options.SerializeToString(), raw, handle, text)
         return number
 
     def _own(self, proto: config_pb2.CallableOptions) -> bytes:
@@ -78,9 +82,12 @@ class Callables:
         made.target[:] = [here(name) for name in proto.target]
         return made.SerializeToString(deterministic=True)
 
+    def _graph(self) -> Any:
+        return self._engine.mirror.user_graph
+
     def _kind(self, proto: config_pb2.CallableOptions) -> tuple[Kind, config_pb2.CallableOptions, tuple[Any, ...] | None]:
         """The kind of the plain run that does the same; one of its own where none does."""
-        kinds, graph = self._engine.kinds, self._engine.mirror.user_graph
+        kinds, graph = self._engine.kinds, self._graph()
         names_ = [*proto.feed, *proto.fetch]
         more = proto.tensor_connection or proto.feed_devices or proto.fetch_devices or proto.fetch_skip_sync
         if more or any(len(set(each)) < len(each) for each in (proto.feed, proto.fetch)) or any(":" not in n for n in names_):
@@ -122,10 +129,20 @@ class Callables:
         engine, types, kind = self._engine, known.types, known.kind
         if types is None or engine.runs.notes_of(kind) is not None or not engine.builds_alike():
             return None
+        if self._may_be_dead(known):  # a callable returns something empty for what has no value, where a run raises
+            return None
         kind.may_be_asked = True
         if len(values) != len(types) or not all(_is(value, type_) for value, type_ in zip(values, types, strict=True)):
             return None
         return engine.told.wants(kind, known.asks)
+
+    def _may_be_dead(self, known: _Callable) -> bool:
+        if known.may_be_dead is None:
+            mirror = self._engine.mirror
+            known.may_be_dead = mirror.has_branches and _may_be_dead(
+                [t.op for t in map(self._graph().get_tensor_by_name, known.options.fetch)]
+            )
+        return known.may_be_dead
 
     def _find(self, known: _Callable, there: _There, route: Route | None, epoch: int) -> None:
         """Note what to run on `route`; before the run passes the gate, behind which nobody may wait for the lock."""
@@ -160,6 +177,9 @@ class Callables:
             if known.now[0] != epoch:
                 known.raw = engine.raw
                 text = self._mapped(known.options, known.kind).SerializeToString(deterministic=True)
+                if text == known.text and known.own is not None:  # nothing of it is elsewhere: its executors keep what they have
+                    known.now = epoch, engine.raw, known.own
+                    return known.now[1:]
                 handle = known.made.pop(text, None)
                 known.now = epoch, engine.raw, _made(engine.raw, text) if handle is None else handle
                 self._keep(known, text, known.now[2])
@@ -176,7 +196,7 @@ class Callables:
             options.fetch[:] = [capi.output_name(t) for t in route.fetches]
             options.target[:] = [capi.op_name(op) for op in route.targets]
             text = options.SerializeToString(deterministic=True)
-            if text in known.made:
+            if text in known.made or (text == known.text and known.own is not None):
                 continue
             handle = _made(raw, text)
             with self._engine.lock:
@@ -213,6 +233,29 @@ class Callables:
             for made in (known.own, *known.made.values()) if known else ():
                 if made is not None:
                     capi.release_callable(self._engine.raw, made)
+
+
+def _may_be_dead(ends: list[Any]) -> bool:
+    """Whether one of these may lie in a branch that is not taken; as far as contexts tell, and the branch it is in itself."""
+    if any(_in_a_branch(op._get_control_flow_context()) for op in ends):
+        return True
+    seen = set(ends)
+    for op in ends:  # it grows
+        if op.type in rules.SWITCHES:
+            return True
+        if op.type not in _LIVE:
+            more = [source for source in (*(tensor.op for tensor in op.inputs), *op.control_inputs) if source not in seen]
+            seen.update(more)
+            ends.extend(more)
+    return False
+
+
+def _in_a_branch(context: Any) -> bool:
+    while context is not None:
+        if context.IsCondContext():
+            return True
+        context = context.outer_context
+    return False
 
 
 def _renamed(

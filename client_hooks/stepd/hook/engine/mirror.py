@@ -55,6 +55,7 @@ class Mirror:
         self._count = 0
         self._functions: tuple[int, str] = (0, "")
         self._made_once = False
+        self.has_branches = False
         self._scopes: set[str] | None = None
         self._names: set[str] = set()
 
@@ -67,7 +68,7 @@ class Mirror:
         return graph
 
     def may_build_otherwise(self) -> bool:
-        """Is there a function, or an op that may run once, when a step is built?"""
+        """Is there a function, or an op that may run once, when a step is built, or writes into what the step keeps?"""
         return self._functions[0] > 0 or self._made_once
 
     def is_left_as_it_is(self) -> bool:
@@ -86,7 +87,8 @@ class Mirror:
         operations = self.user_graph.get_operations()
         for operation in operations[self._count :]:
             names.avoid(operation.name)
-            self._made_once |= operation.type in rules.MADE_ONCE or operation.type in rules.FILE_OF_KERNEL
+            self._made_once |= operation.type in rules.KEPT_BY_EXECUTORS
+            self.has_branches |= operation.type in rules.SWITCHES
         if self._lowest_on and self.lowest is None and len(operations) >= self._smallest:
             self._begin(self.user_graph.graph_def_versions)
         if self._count == 0 and not any(names.is_taken(operation.name) for operation in operations):
@@ -157,7 +159,7 @@ class Mirror:
         made._add(graph, {}, {}, renamed)
         made.version, made._count, made._functions = self.version, self._count, self._functions
         made.taken = self.taken
-        made._made_once = self._made_once
+        made._made_once, made.has_branches = self._made_once, self.has_branches
         made._names = set(self._names)
         return made
 

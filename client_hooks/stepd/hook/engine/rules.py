@@ -43,6 +43,9 @@ PER_RUN_PREFIXES = ("TensorArray", "Stack", "TemporaryVariable", "DestroyTempora
 # all its runs: of a step that is built anew they may give something else.
 MADE_ONCE = frozenset({"MatchingFiles", "ReadFile", "GenerateVocabRemapping", "PyFuncStateless"})
 
+# Of the inputs of these, one output has a value in a run.
+SWITCHES = frozenset({"Switch", "RefSwitch", "_SwitchN"})
+
 # Their kernels read a file when they are made: op -> what names it, and beginnings of names that stand for no file.
 FILE_OF_KERNEL = {
     "DecodeProtoV2": ("descriptor_source", (b"local://", b"bytes://")),
@@ -50,6 +53,9 @@ FILE_OF_KERNEL = {
     "FixedUnigramCandidateSampler": ("vocab_file", ()),
     "ImmutableConst": ("memory_region_name", ()),
 }
+
+# What the executors of a step may keep from run to run, and other executors for the same step do not have.
+KEPT_BY_EXECUTORS = MADE_ONCE | FILE_OF_KERNEL.keys() | IN_PLACE
 
 # Stateful towards the world, not in themselves: a second node does just what the first would have done.
 WITHOUT_MEMORY = frozenset({
