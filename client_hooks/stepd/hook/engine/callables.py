@@ -59,7 +59,6 @@ class Callables:
 
     def make(self, options: Any) -> Any:
         proto = config_pb2.CallableOptions.FromString(capi.buffer_bytes(options))
-        kind = self._kind(proto)
         with self._engine.lock:
             raw = self._engine.raw
             self._engine.ran = True
@@ -68,7 +67,7 @@ class Callables:
             number = self._made
             self._made += 1
             # With the lock held: a restart must find it, since its handle goes with the session.
-            self._by_handle[number] = _Callable(*kind, proto.run_options.SerializeToString(), raw, handle, text)
+            self._by_handle[number] = _Callable(*self._kind(proto), proto.run_options.SerializeToString(), raw, handle, text)
         return number
 
     def _own(self, proto: config_pb2.CallableOptions) -> bytes:
@@ -128,6 +127,9 @@ class Callables:
         only what it was made for."""
         engine, types, kind = self._engine, known.types, known.kind
         if types is None or engine.runs.notes_of(kind) is not None or not engine.builds_alike():
+            return None
+        # What only an initializer reads counts for steps as read for that; by a callable it is read once for all its runs.
+        if engine.mirror.keeps_in_executors:
             return None
         if self._may_be_dead(known):  # a callable returns something empty for what has no value, where a run raises
             return None

@@ -54,7 +54,7 @@ class Mirror:
         self.aliases: dict[str, tuple[str, Any]] = {}
         self._count = 0
         self._functions: tuple[int, str] = (0, "")
-        self._made_once = False
+        self.keeps_in_executors = False  # is there an op whose executors keep something from run to run?
         self.has_branches = False
         self._scopes: set[str] | None = None
         self._names: set[str] = set()
@@ -69,7 +69,7 @@ class Mirror:
 
     def may_build_otherwise(self) -> bool:
         """Is there a function, or an op that may run once, when a step is built, or writes into what the step keeps?"""
-        return self._functions[0] > 0 or self._made_once
+        return self._functions[0] > 0 or self.keeps_in_executors
 
     def is_left_as_it_is(self) -> bool:
         """Is the graph so small that Grappler does nothing to what it computes? With nodes of the hook's own it would."""
@@ -87,7 +87,7 @@ class Mirror:
         operations = self.user_graph.get_operations()
         for operation in operations[self._count :]:
             names.avoid(operation.name)
-            self._made_once |= operation.type in rules.KEPT_BY_EXECUTORS
+            self.keeps_in_executors |= operation.type in rules.KEPT_BY_EXECUTORS
             self.has_branches |= operation.type in rules.SWITCHES
         if self._lowest_on and self.lowest is None and len(operations) >= self._smallest:
             self._begin(self.user_graph.graph_def_versions)
@@ -159,7 +159,7 @@ class Mirror:
         made._add(graph, {}, {}, renamed)
         made.version, made._count, made._functions = self.version, self._count, self._functions
         made.taken = self.taken
-        made._made_once, made.has_branches = self._made_once, self.has_branches
+        made.keeps_in_executors, made.has_branches = self.keeps_in_executors, self.has_branches
         made._names = set(self._names)
         return made
 
