@@ -100,3 +100,15 @@ CORE = frozenset(
         "variables.partitioned",
     ]
 )
+
+# Run once more with callables in place of runs (`variations.py`), which have ways of their own through the hook.
+BY_CALLABLES = (
+    "callables.from_options",
+    "hostile.names",
+    "owned.in_place",
+    "queues.blocked",
+    "remade.files",
+    "surfaces.dead",
+    "training.pipeline",
+    "variables.partitioned",
+)

@@ -29,9 +29,9 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).parent))
 
 from compared import cut_short, differences, own_lines, without_addresses
-from core_programs import CORE, CORE_MODES, CORE_SCRIPTS
+from core_programs import BY_CALLABLES, CORE, CORE_MODES, CORE_SCRIPTS
 
-__all__ = ["CORE", "CORE_MODES", "CORE_SCRIPTS", "cut_short", "differences", "own_lines"]
+__all__ = ["BY_CALLABLES", "CORE", "CORE_MODES", "CORE_SCRIPTS", "cut_short", "differences", "own_lines"]
 
 HERE = Path(__file__).resolve().parent
 PROGRAMS = HERE.parent / "programs"

@@ -33,6 +33,16 @@ def test_mode_was_really_in_force(mode: str, proof: str, outcome: Callable[[str]
     assert proof != "switch" or outcome(mode).lifted() > 0
 
 
+def test_program_cannot_tell_by_callables(tmp_path: Path, harness: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FIDELITY_CALLABLES", "1")
+    plain, *others = (harness.run(mode, list(harness.BY_CALLABLES), tmp_path / mode) for mode in ("plain", "idle", "both"))
+    for program, record in plain.records.items():
+        assert not harness.cut_short(record)
+        for other in others:
+            assert not harness.differences(record, other.records[program]), program
+    assert others[-1].switches()["in-session switched"] > 0
+
+
 def test_script_cannot_tell(mode: str, script: str, tmp_path: Path, harness: ModuleType) -> None:
     plain = harness.run_process("plain", script, tmp_path / "plain").records[script]
     other = harness.run_process(mode, script, tmp_path / mode).records[script]
