@@ -106,7 +106,8 @@ class Callables:
         if known is None:
             given = isinstance(handle, int) and 0 <= handle < self._made
             words = "Attempted to run callable after handle was released" if given else "No such callable handle"
-            raise errors.InvalidArgumentError(None, None, f"{words}: {handle}")
+            nothing = "Session was not created with a graph before RunCallable()!"
+            raise errors.InvalidArgumentError(None, None, f"{words}: {handle}" if self._engine.has_graph() else nothing)
         known.has_run = True
         traced = self._asked(known, values)
         if traced is None:
