@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections import deque
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from tensorflow.core.protobuf import config_pb2  # noqa: E402
 
 from stepd.hook.engine import capi, requests  # noqa: E402
 from stepd.hook.model import LiveStrategy, Way  # noqa: E402
+from stepd.hook.ports import Notes  # noqa: E402
 
 
 def step() -> config_pb2.CallableOptions:
@@ -215,3 +217,30 @@ def test_a_callable_that_is_called_wrongly_says_so(hooked: Any) -> None:
                     call(*wrong)
                 words.append((wanted, type(raised.value), str(raised.value)))
     assert [word[1:] for word in words if word[0]] == [word[1:] for word in words if not word[0]]
+
+
+def test_runs_by_callable_are_noted_as_others_are(hooked: Any, two_devices: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An observer hears of what is new about one; the rest are noted, also on a strategy."""
+    listener, notes = hooked(), Notes(deque())
+    notes.open = True
+    heard = listener.run_finished
+    monkeypatch.setattr(listener, "run_finished", lambda *told: heard(*told) or notes)
+    options = step()
+    with tf.Session(config=two_devices) as session:
+        session.run(tf.global_variables_initializer())
+        call = session._make_callable_from_options(options)
+        engine = listener.engines[0]
+
+        def run() -> list[int]:
+            told, noted = len(listener.records), len(notes.ended)
+            for k in range(4):
+                call(np.full((2, 2), k, "f"))
+            return [len(listener.records) - told, len(notes.ended) - noted]
+
+        assert run() == [2, 2]  # the first shows how sums add up, the second is the first that asks for nothing
+        with engine.lock:
+            assert requests.switch_now(engine, engine.switcher(), everything_on(engine.devices()[1].name), []).ok
+        assert run() == [1, 3]
+        with pytest.raises(tf.errors.OpError, match=r"Matrix size-incompatible|must be"):
+            call(np.ones((3, 3), "f"))
+        assert listener.records[-1].error == "InvalidArgumentError"

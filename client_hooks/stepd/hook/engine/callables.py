@@ -12,6 +12,7 @@ import numpy as np
 from tensorflow.core.protobuf import config_pb2
 from tensorflow.python.framework import errors
 
+from stepd.hook.collector import pause
 from stepd.hook.engine import capi, rules
 from stepd.hook.engine.kinds import Kind, Route, step_kind
 from stepd.hook.engine.told import Traced
@@ -109,17 +110,22 @@ class Callables:
             nothing = "Session was not created with a graph before RunCallable()!"
             raise errors.InvalidArgumentError(None, None, f"{words}: {handle}" if self._engine.has_graph() else nothing)
         known.has_run = True
+        if pause.off:
+            pause.catch_up()
+        kind, runs, there = known.kind, self._engine.runs, _There()
+        call, ready = functools.partial(self._call, there, values, metadata), functools.partial(self._find, known, there)
+        if metadata is None and (notes := runs.notes_of(kind)) is not None:
+            ready(kind.route, kind.epoch)
+            if there.error is None and self._engine.gate.slip_in(kind):
+                return runs.noted(kind, notes, call, ready=ready)
         traced = self._asked(known, values)
         if traced is None:
-            there = _There()
-            call = functools.partial(self._call, there, values, metadata)
-            return self._engine.runs.guarded(known.kind, call, ready=functools.partial(self._find, known, there))
-        fetches, targets = list(known.kind.fetches), list(known.kind.targets)
-        feeds = dict(zip(known.kind.feeds, values, strict=True))
-        runs = self._engine.runs
+            return runs.guarded(kind, call, ready=ready)
+        fetches, targets = list(kind.fetches), list(kind.targets)
+        feeds = dict(zip(kind.feeds, values, strict=True))
         on = functools.partial(runs.run_on, traced.options, feeds, fetches, targets, traced.metadata)
         try:
-            return runs.guarded(known.kind, on, traced.metadata, traced, feeds, traced.options)
+            return runs.guarded(kind, on, traced.metadata, traced, feeds, traced.options)
         finally:
             traced.free()
 

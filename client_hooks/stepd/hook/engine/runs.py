@@ -1,7 +1,7 @@
 """How the program's runs are made: through the gate, on the route of what is in force, traced where somebody asks, told to the
 observer.
 
-A run of which nobody wants to know more than when it was is made the short way (`_noted`): on a step of microseconds all else would
+A run of which nobody wants to know more than when it was is made the short way (`noted`): on a step of microseconds all else would
 be felt. It must not know how copies are made or when one switches.
 """
 
@@ -46,7 +46,8 @@ class Runs:
         if asks is None:
             kind.may_be_asked = True
             if (notes := self.notes_of(kind)) is not None and engine.gate.slip_in(kind):
-                return self._noted(kind, notes, options, feeds, fetches, targets)
+                call = functools.partial(self.run_on, options, feeds, fetches, targets, None)
+                return self.noted(kind, notes, call, feeds, options)
             traced = engine.told.wants(kind, b"" if options is None else capi.buffer_bytes(options))
         else:
             engine.routing.mind_options(asks)
@@ -76,20 +77,27 @@ class Runs:
         )
         return notes if plain else None
 
-    def _noted(self, kind: Kind, notes: Notes, options: Any, feeds: Any, fetches: Any, targets: Any) -> Any:
-        """A plain run of `kind`, which the gate has let in."""
+    def noted(
+        self,
+        kind: Kind,
+        notes: Notes,
+        call: Callable[[Route | None], Any],
+        feeds: Any = None,
+        options: Any = None,
+        ready: Callable[[Route | None, int], None] | None = None,
+    ) -> Any:
+        """A run of `kind` by `call`, which the gate has let in. The rest is as in `guarded`."""
         engine, gate = self._engine, self._engine.gate
         if kind.epoch != engine.routing.epoch:  # a switch came first (`Routing.enter`)
             gate.leave(kind)
-            call = functools.partial(self.run_on, options, feeds, fetches, targets, None)
-            return self.guarded(kind, call, None, None, feeds, options)
+            return self.guarded(kind, call, None, None, feeds, options, ready)
         if engine.cluster is not None:
             engine.cluster.follow()
         kind.waited = False
         route, strategy, error = kind.route, engine.strategy_id, ""
         begin, held = _clock(), gate.held
         try:
-            result = self.run_on(options, feeds, fetches, targets, None, route)
+            result = call(route)
         except BaseException as e:
             error = type(e).__name__
             self._failed(kind, route, e)
