@@ -17,6 +17,8 @@ from tensorflow.python.client import pywrap_tf_session
 from tensorflow.python.client import session as session_lib
 from tensorflow.python.framework import ops
 
+from stepd.hook.engine.staying import sessions_stay
+
 _NEEDED_C = (
     "ClearAttr",
     "ExtendSession",
@@ -219,7 +221,8 @@ def set_session_options(options: Any, target: bytes | None, config: Any | None) 
 
 
 def delete_session(session: Any) -> None:
-    close_session(session)
+    with sessions_stay:
+        close_session(session)  # TensorFlow's reset does not know it any more
     c.TF_DeleteSession(session)
 
 

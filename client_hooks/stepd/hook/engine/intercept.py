@@ -29,6 +29,7 @@ from stepd.hook.engine.cluster import WorkerPlacer
 from stepd.hook.engine.mirror import Mirror
 from stepd.hook.engine.session_engine import SessionEngine
 from stepd.hook.engine.settings import EngineSettings
+from stepd.hook.engine.staying import sessions_stay
 from stepd.hook.log import logger as log
 from stepd.hook.ports import ObserverPort
 
@@ -258,7 +259,8 @@ def reset(target: Any, containers: Any = None, config: Any = None) -> None:
     """TF_Reset. TensorFlow closes all sessions of the process that name no target, not knowing those on local workers: another one
     in the place of such a session would go on where it does not."""
     try:
-        patches.original(capi.c, "TF_Reset")(target, containers, config)
+        with sessions_stay:
+            patches.original(capi.c, "TF_Reset")(target, containers, config)
     finally:
         for engine in [] if target else list(_owners.values()):
             if not engine.target:
