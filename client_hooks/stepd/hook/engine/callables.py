@@ -115,9 +115,12 @@ class Callables:
         kind, runs, there = known.kind, self._engine.runs, _There()
         call, ready = functools.partial(self._call, there, values, metadata), functools.partial(self._find, known, there)
         if metadata is None and (notes := runs.notes_of(kind)) is not None:
-            ready(kind.route, kind.epoch)
-            if there.error is None and self._engine.gate.slip_in(kind):
-                return runs.noted(kind, notes, call, ready=ready)
+            epoch, gate = kind.epoch, self._engine.gate
+            ready(kind.route, epoch)  # read after its epoch, which is written last
+            if there.error is None and gate.slip_in(kind):
+                if self._engine.routing.epoch == epoch:
+                    return runs.noted(kind, notes, call, ready=ready)
+                gate.leave(kind)
         traced = self._asked(known, values)
         if traced is None:
             return runs.guarded(kind, call, ready=ready)
