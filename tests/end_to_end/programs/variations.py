@@ -11,6 +11,7 @@ Plain runs are varied alike, so that a variation is one more set of programs. It
 | FIDELITY_PEEK=SEED | a run fetches two more values, drawn from all that it computes |
 | FIDELITY_GROW=SEED | as peek, but through new ops, gradients among them: the graph grows between the first runs of a session |
 | FIDELITY_CALLABLES | a run is a callable made with CallableOptions, where it can be one |
+| FIDELITY_PARTS | each third run is a partial run in two parts, where it can be one; ops that are run are waited for by a new constant |
 | FIDELITY_THREADS | a run has a thread of its own |
 """
 
@@ -46,6 +47,8 @@ def vary() -> None:
         configure(asked("FIDELITY_CONFIG", ""))
     if asked("FIDELITY_CALLABLES"):
         session.BaseSession.run = by_callables(session.BaseSession.run)
+    if asked("FIDELITY_PARTS"):
+        session.BaseSession.run = in_parts(session.BaseSession.run)
     if asked("FIDELITY_PEEK") or asked("FIDELITY_GROW"):
         seed = asked("FIDELITY_GROW") or asked("FIDELITY_PEEK")
         session.BaseSession.run = peeks.of(session.BaseSession.run, str(seed), bool(asked("FIDELITY_GROW")))
@@ -137,6 +140,42 @@ def as_callable(self: Any, fetches: Any, feed_dict: Any) -> tuple[Any, config_pb
     wanted.fetch.extend(tensor.name for tensor in handler.fetches())
     wanted.target.extend(op.name for op in handler.targets())
     return handler, wanted, list(fed.values())
+
+
+def in_parts(known: Callable[..., Any]) -> Callable[..., Any]:
+    """Run each third in two parts, the second of which feeds nothing; what cannot be run so, or is asked wrongly, as it is."""
+
+    def run(self: Any, fetches: Any, feed_dict: Any = None, options: Any = None, run_metadata: Any = None) -> Any:
+        number = self.__dict__["_parts_number"] = self.__dict__.get("_parts_number", 0) + 1
+        plain = number % 3 or options or run_metadata or self._closed or self.graph.version == 0
+        asked = None if plain else as_callable(self, fetches, feed_dict)
+        if asked is None or (asked[1].target and self.graph.finalized):
+            return known(self, fetches, feed_dict, options, run_metadata)
+        handler, wanted, values = asked
+        parts = list(dict.fromkeys(wanted.fetch))
+        if wanted.target:
+            parts.append(waited_for(self, wanted))
+        if len(parts) == 0 or set(parts) & set(wanted.feed):
+            return known(self, fetches, feed_dict, options, run_metadata)
+        handle = self.partial_run_setup([*parts, *wanted.target], list(wanted.feed))
+        half = (len(parts) + 1) // 2
+        got = dict(zip(parts[:half], self.partial_run(handle, parts[:half], dict(zip(wanted.feed, values, strict=True))), strict=True))
+        if parts[half:]:
+            got |= zip(parts[half:], self.partial_run(handle, parts[half:]), strict=True)
+        return handler.build_results(self, [got[name] for name in wanted.fetch])
+
+    return run
+
+
+def waited_for(self: Any, wanted: config_pb2.CallableOptions) -> str:
+    """A tensor that is there when the ops that are run have ended: a partial run waits for nothing else."""
+    kept = self.__dict__.setdefault("_kept_ends", {})
+    ops = tuple(wanted.target)
+    if ops not in kept:
+        with self.graph.as_default(), tf.device(None), tf.control_dependencies(None), tf.name_scope(None):
+            with tf.control_dependencies([self.graph.get_operation_by_name(name) for name in ops]):
+                kept[ops] = tf.constant(0).name
+    return kept[ops]
 
 
 def on_threads(known: Callable[..., Any]) -> Callable[..., Any]:
