@@ -10,6 +10,8 @@ Plain runs are varied alike, so that a variation is one more set of programs. It
 | FIDELITY_CONFIG=TEXT | a ConfigProto, of which every session is asked for what the program does not ask for itself |
 | FIDELITY_PEEK=SEED | a run fetches two more values, drawn from all that it computes |
 | FIDELITY_GROW=SEED | as peek, but through new ops, gradients among them: the graph grows between the first runs of a session |
+| FIDELITY_PLACED=SEED | ops that say no device are asked to lie on one of two CPU devices, drawn by their names or, odd seeds, by their scopes |
+| FIDELITY_SERVER | a session is one of a server of its own in this process, with three CPU devices |
 | FIDELITY_CALLABLES | a run is a callable made with CallableOptions, where it can be one |
 | FIDELITY_PARTS | each third run is a partial run in two parts, where it can be one; ops that are run are waited for by a new constant |
 | FIDELITY_THREADS | a run has a thread of its own |
@@ -19,6 +21,7 @@ from __future__ import annotations
 
 import os
 import threading
+import zlib
 from collections.abc import Callable
 from typing import Any
 
@@ -27,6 +30,7 @@ import tensorflow.compat.v1 as tf
 from peeks import Peeks
 from tensorflow.core.protobuf import config_pb2
 from tensorflow.python.client import session
+from tensorflow.python.framework import ops
 
 peeks = Peeks()
 
@@ -43,8 +47,13 @@ def vary() -> None:
         forget_batches()
     if asked("FIDELITY_COLOCATED"):
         colocate_gradients()
+    if asked("FIDELITY_PLACED"):
+        place(int(asked("FIDELITY_PLACED", "")))
+        configure('device_count{key:"CPU" value:2} allow_soft_placement:true')
     if asked("FIDELITY_CONFIG"):
         configure(asked("FIDELITY_CONFIG", ""))
+    if asked("FIDELITY_SERVER"):
+        serve()
     if asked("FIDELITY_CALLABLES"):
         session.BaseSession.run = by_callables(session.BaseSession.run)
     if asked("FIDELITY_PARTS"):
@@ -93,6 +102,36 @@ def configure(text: str) -> None:
         if config is not None:
             both.MergeFrom(config)
         known(self, target, graph, both)
+
+    session.BaseSession.__init__ = init
+
+
+def place(seed: int) -> None:
+    """Have ops say a device as they are made; those that take a variable, and those of functions, are left alone."""
+    known = ops.Graph._apply_device_functions
+
+    def apply(self: Any, op: Any) -> None:
+        known(self, op)
+        if op.device or self.building_function or any(t.dtype._is_ref_dtype or t.dtype == tf.resource for t in op.inputs):
+            return
+        part = "/".join(op.name.split("/")[:2]) if seed % 2 else op.name
+        op._set_device(f"/device:CPU:{zlib.crc32(f'{seed} {part}'.encode()) % 2}")
+
+    ops.Graph._apply_device_functions = apply
+
+
+def serve() -> None:
+    """Have sessions that name no target be those of a server, which lives as long as they do."""
+    known = session.BaseSession.__init__
+
+    def init(self: Any, target: Any = "", graph: Any = None, config: Any = None) -> None:
+        if not target:
+            wanted = tf.ConfigProto()
+            wanted.CopyFrom(config or wanted)
+            wanted.device_count["CPU"] = max(3, wanted.device_count["CPU"])
+            self._own_server = tf.train.Server.create_local_server(wanted)
+            target = self._own_server.target
+        known(self, target, graph, config)
 
     session.BaseSession.__init__ = init
 
@@ -159,7 +198,9 @@ def in_parts(known: Callable[..., Any]) -> Callable[..., Any]:
             return known(self, fetches, feed_dict, options, run_metadata)
         handle = self.partial_run_setup([*parts, *wanted.target], list(wanted.feed))
         half = (len(parts) + 1) // 2
-        got = dict(zip(parts[:half], self.partial_run(handle, parts[:half], dict(zip(wanted.feed, values, strict=True))), strict=True))
+        got = dict(
+            zip(parts[:half], self.partial_run(handle, parts[:half], dict(zip(wanted.feed, values, strict=True))), strict=True)
+        )
         if parts[half:]:
             got |= zip(parts[half:], self.partial_run(handle, parts[half:]), strict=True)
         return handler.build_results(self, [got[name] for name in wanted.fetch])
