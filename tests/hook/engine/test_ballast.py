@@ -55,7 +55,7 @@ def network(x: Any) -> tuple[Any, list[Any]]:
 
 
 def seen(asked: bool = False) -> tuple[list[bytes], list[str]]:
-    """The values of ten steps of two kinds, and the names in the program's own traces of them."""
+    """The values of ten steps, each as a run, by a callable and in parts, and the names in the program's own traces of them."""
     found, traced = [], set[str]()
     with tf.Graph().as_default():
         x = tf.placeholder(tf.float32, [4, 8], name="x")
@@ -69,6 +69,8 @@ def seen(asked: bool = False) -> tuple[list[bytes], list[str]]:
                 options = tf.RunOptions(trace_level=tf.RunOptions.FULL_TRACE, output_partition_graphs=True) if asked else None
                 values = session.run(gradients, {x: fed}, options=options, run_metadata=metadata if asked else None)
                 found += [value.tobytes() for value in (*values, *call(fed))]
+                in_parts = session.partial_run_setup([loss, *gradients], [x])
+                found += [value.tobytes() for value in session.partial_run(in_parts, [loss, *gradients], {x: fed})]
                 traced.update(stats.node_name for device in metadata.step_stats.dev_stats for stats in device.node_stats)
                 traced.update(node.name for partition in metadata.partition_graphs for node in partition.node)
     return found, sorted(traced)

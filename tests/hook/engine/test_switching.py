@@ -212,6 +212,25 @@ def test_a_callable_and_a_partial_run_follow_a_switch(hooked: Any) -> None:
             assert call(np.float32(k))[0] == 2.0 * k
 
 
+def test_a_partial_run_that_cannot_be_set_up_names_the_programs_op(hooked: Any, two_devices: Any) -> None:
+    listener = hooked()
+    x = tf.placeholder(tf.float32, [], name="x")
+    doubled = tf.multiply(x, 2.0, name="doubled")
+    with tf.device("/device:GPU:7"):
+        nowhere = tf.multiply(doubled, 2.0, name="nowhere")
+    two_devices.graph_options.place_pruned_graph = True
+    with tf.Session(config=two_devices) as session:
+        session.run(doubled, {x: 1.0})
+        (engine,) = listener.engines
+        there = engine.devices()[1].name
+        with engine.lock:
+            copy = engine.switcher().prepare(engine.raw, LiveStrategy("moved", {"doubled": there}), [])
+            engine.switcher().switch(engine.raw, copy, engine.gate, 1.0)
+        with pytest.raises(tf.errors.InvalidArgumentError, match="operation nowhere: ") as raised:
+            session.partial_run_setup([nowhere], [x])
+    assert "stepd" not in str(raised.value)
+
+
 def test_a_strategy_that_puts_a_variable_where_it_is_leaves_it_there(hooked: Any, two_devices: Any) -> None:
     """The read of a variable has no device of its own, and runs where the variable is."""
     listener = hooked()

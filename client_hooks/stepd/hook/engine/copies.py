@@ -172,7 +172,7 @@ class Copy:
         """Copy what is changed of what `kinds` need and not copied yet; returns what the session must be extended by."""
         made = self._copied(view, view.ancestors(name for kind in kinds for name in kind.ops()))
         for kind in kinds:
-            if kind.step not in self._weights and not kind.in_parts:
+            if kind.step not in self._weights:
                 ends = {split_input(name)[0] for name in (*kind.step.fetches, *kind.step.targets)}
                 self._weights[kind.step] = ballast.missing(view, executed(view, kind.step), ends, self.plan.device_of)
                 made += self._mirror.ballast.make(self._weights[kind.step], self._mirror.user_graph.graph_def_versions)

@@ -54,8 +54,9 @@ class PartialRuns:
                 handle = capi.prun_setup(engine.raw, list(route.feeds.values()), route.fetches, route.targets)
                 where = dict(zip(fetches, route.fetches, strict=True))
                 self._open[handle] = _Partial(kind, route, route.feeds, where, set(fetches))
-        except BaseException:
+        except BaseException as e:
             engine.gate.leave(kind)
+            self._repair(e, route)
             raise
         return handle
 
@@ -68,8 +69,7 @@ class PartialRuns:
             try:
                 return capi.prun_session(engine.raw, handle, feeds, fetches)
             except BaseException as e:
-                if engine.cluster is not None:
-                    names.repair_error(e, engine.routing.user_names(), engine.cluster)
+                self._repair(e, None)
                 raise
         done = True
         try:
@@ -82,9 +82,13 @@ class PartialRuns:
             done = not any(words in str(e) for words in _NOTHING_RAN)
             if done:  # TensorFlow ends no other run of the session well from here on; in a new one it would
                 engine.bound = engine.bound or "a partial run failed, which may have broken the session, plainly too"
-            if known.route is not None or engine.cluster is not None:
-                names.repair_error(e, engine.routing.user_names(), engine.cluster)
+            self._repair(e, known.route)
             raise
         finally:
             if done and self._open.pop(handle, None) is not None:
                 engine.gate.leave(known.kind)
+
+    def _repair(self, error: BaseException, route: Route | None) -> None:
+        engine = self._engine
+        if route is not None or engine.cluster is not None:
+            names.repair_error(error, engine.routing.user_names(), engine.cluster)
