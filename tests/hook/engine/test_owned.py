@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import pytest
 
 from stepd.hook.engine.classify import classify
@@ -89,6 +90,56 @@ def test_what_writes_into_a_constants_memory_keeps_every_step_where_it_is(copied
 
     apart = classify(view_of(tf.function(write) if called else write)).apart
     assert ("writes into the memory" in apart) == (not copied)
+
+
+@pytest.mark.parametrize("called", [False, True])
+@pytest.mark.parametrize(
+    ("given", "kept"),
+    [
+        (lambda: tf.range(8), True),
+        (lambda: tf.placeholder_with_default([1.0, 2.0], [2]), True),
+        (lambda: tf.ones([3]) * 2.0, True),
+        (lambda: tf.constant(3.0), False),  # Python is given a number
+        (lambda: tf.constant(["a", "b"]), False),
+        (lambda: tf.random_uniform([3]), False),
+    ],
+)
+def test_a_constant_that_python_may_write_keeps_every_step_where_it_is(given: Any, kept: bool, called: bool) -> None:
+    def shuffle() -> Any:
+        values = given()
+        return tf.numpy_function(lambda each: each, [values], values.dtype)
+
+    apart = classify(view_of(tf.function(shuffle) if called else shuffle)).apart
+    assert ("writes into the memory" in apart) == kept
+
+
+def test_a_constant_that_python_may_write_in_what_is_called() -> None:
+    """A function is given it; a data set's function takes it from outside; elements are no constants."""
+
+    def called() -> None:
+        tf.function(lambda x: tf.numpy_function(np.sort, [x], tf.float32))(tf.constant([2.0, 1.0]))
+
+    def captured() -> None:
+        order = tf.constant([2.0, 1.0])
+        elements = tf.data.Dataset.from_tensor_slices(tf.ones([4, 2]))
+        tf.data.make_initializable_iterator(elements.map(lambda x: tf.numpy_function(lambda a, b: a + b, [x, order], tf.float32)))
+
+    def elements() -> None:
+        elements = tf.data.Dataset.from_tensor_slices(tf.ones([4, 2]))
+        tf.data.make_initializable_iterator(elements.map(lambda x: tf.numpy_function(np.sort, [x], tf.float32)))
+
+    assert ["writes into the memory" in classify(view_of(build)).apart for build in (called, captured, elements)] == [
+        True,
+        True,
+        False,
+    ]
+
+
+def test_what_loses_writes_to_shared_memory_keeps_every_step_where_it_is() -> None:
+    def draw() -> Any:
+        return tf.random.Generator.from_seed(5).binomial([2], 5.0, [0.5, 0.3])
+
+    assert "writes into the memory" in classify(view_of(draw)).apart
 
 
 def test_what_a_function_of_a_data_set_owns_is_not_lost() -> None:

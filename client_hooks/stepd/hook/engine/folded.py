@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Iterator
+from typing import Any
 
 from tensorflow.python.framework import dtypes
 
 from stepd.hook.engine import graphview, rules
-from stepd.hook.engine.graphview import GraphView, Node
+from stepd.hook.engine.graphview import GraphView
 
 _KINDS = map(dtypes.as_dtype, range(1, 24))
 _FLOATING = frozenset(kind.as_datatype_enum for kind in _KINDS if kind.is_floating or kind.is_complex)
@@ -26,6 +27,14 @@ def constants(view: GraphView) -> frozenset[str]:
 def certain(view: GraphView) -> frozenset[str]:
     """Those of them that are made of constants alone, whatever is known of shapes."""
     return _made_of(view, set())
+
+
+def stand_ins(view: GraphView) -> frozenset[str]:
+    """Those that may be constants, and what stands for one if not fed."""
+    made = constants(view)
+    return _made_of(
+        view, made | {n for n, node in view.nodes.items() if node.op == "PlaceholderWithDefault" and node.inputs[0][0] in made}
+    )
 
 
 def together(view: GraphView) -> Iterator[tuple[str, str]]:
@@ -47,14 +56,14 @@ def _made_of(view: GraphView, known: set[str]) -> frozenset[str]:
     while stack:
         for name in view.consumers[stack.pop()]:
             node = view.nodes[name]
-            if name not in found and _folds(node) and all(source in found for source, k in node.inputs if k >= 0):
+            if name not in found and folds(node.proto) and all(source in found for source, k in node.inputs if k >= 0):
                 found.add(name)
                 stack.append(name)
     return frozenset(found)
 
 
-def _folds(node: Node) -> bool:
-    """Does Grappler compute such an op ahead when it knows what it is given?"""
-    if node.op in rules.CONTROL_FLOW | rules.UNMOVED or not any(k >= 0 for _, k in node.inputs):
+def folds(node: Any) -> bool:
+    """Does Grappler compute the op of such a NodeDef ahead when it knows what it is given?"""
+    if node.op in rules.CONTROL_FLOW | rules.UNMOVED or all(given.startswith("^") for given in node.input):
         return False
     return graphview.op_def(node.op) is not None and not graphview.is_stateful(node.op) and not graphview.function_attrs(node.op)

@@ -104,8 +104,8 @@ class Making:
             raise SwitchRefusedError(apart)
 
     def check_known(self, kind: Kind) -> None:
-        """Raise where a step must first show how it adds up; one that has run and cannot be asked need not, but for a partial run, of
-        which nobody ever is told. Or where one copy could not add up as all steps do."""
+        """Raise where a step must first show how it adds up; one that has run and cannot be asked need not, but for a partial run,
+        of which nobody ever is told. Or where one copy could not add up as all steps do."""
         view, unsure = self._sight.view(), self._sight.uncertain()
         if name := self.known.differing(view, kind.ops(), unsure):
             raise SwitchRefusedError(f"the steps add up the sum {name} in different orders")

@@ -7,9 +7,11 @@ must not know what a restart does with it.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from stepd.hook.engine import graphview, rules
+from tensorflow.core.framework import types_pb2
+
+from stepd.hook.engine import folded, graphview, rules
 from stepd.hook.engine.graphview import GraphView, Node
 
 
@@ -66,14 +68,49 @@ def variables_in_functions(view: GraphView, carried: Collection[str], ran: Colle
 def written_in_place(view: GraphView) -> str:
     """An op that writes into the memory of what it is given, which is not known to be a copy: a constant, or what a variable gives
     out, keeps what was written. None of this has a state in TensorFlow's eyes."""
-    for node in view.nodes.values():
-        if node.op in rules.IN_PLACE and view.nodes[node.inputs[0][0]].op not in rules.FRESH:
+    python = [node for node in view.nodes.values() if any(op in rules.PYTHON_ON_MEMORY for op in _ops(view, node))]
+    constants = folded.stand_ins(view) if python else frozenset()
+    for node in python:  # of which any may write into an array that it is given
+        if any(k >= 0 and source in constants and not _is_safe(view.nodes[source].proto, k) for source, k in node.inputs):
             return node.name
-        for body in view.bodies(node.proto) if view.functions else ():
-            ops = {inner.name: inner.op for inner in body.node_def}
-            if any(
-                inner.op in rules.IN_PLACE and ops.get(inner.input[0].partition(":")[0]) not in rules.FRESH
-                for inner in body.node_def
-            ):
-                return node.name
+    for node in view.nodes.values():
+        if _in_place(node.op, view.nodes[node.inputs[0][0]].op if node.inputs else ""):
+            return node.name
+        if view.functions and any(map(_writes_in_place, view.bodies(node.proto))):
+            return node.name
     return ""
+
+
+def _ops(view: GraphView, node: Node) -> Iterator[str]:
+    yield node.op
+    if view.functions:
+        yield from (inner.op for body in view.bodies(node.proto) for inner in body.node_def)
+
+
+def _in_place(op: str, of: str) -> bool:
+    return op in rules.UNSHARED or (op in rules.IN_PLACE and of not in rules.FRESH)
+
+
+def _writes_in_place(body: Any) -> bool:
+    inner = {node.name: node for node in body.node_def}
+    sources = {name: [inner.get(each.partition(":")[0]) for each in node.input if each[0] != "^"] for name, node in inner.items()}
+    if any(_in_place(node.op, first.op if (first := next(iter(sources[name]), None)) else "") for name, node in inner.items()):
+        return True
+    python = [name for name, node in inner.items() if node.op in rules.PYTHON_ON_MEMORY]
+    constants = {name for name, node in inner.items() if node.op == "Const"} if python else set()
+    while True:  # chains of constants are short
+        more = [
+            name for name in inner.keys() - constants if sources[name] and all(s and s.name in constants for s in sources[name])
+        ]
+        more = [name for name in more if folded.folds(inner[name]) or inner[name].op == "PlaceholderWithDefault"]
+        if not more:
+            break
+        constants.update(more)
+    return any(each is not None and each.name in constants and not _is_safe(each, 0) for name in python for each in sources[name])
+
+
+def _is_safe(node: Any, index: int) -> bool:
+    """Is it a constant into which Python cannot write: one number, which it is given as such, a text, or a handle?"""
+    shape = node.attr["value"].tensor.tensor_shape if node.op == "Const" else None
+    type_ = graphview.output_types(node)[index]
+    return (shape is not None and not shape.dim) or type_ == types_pb2.DT_STRING or graphview.holds_state(type_)

@@ -32,6 +32,10 @@ FRACTIONAL = frozenset({"FractionalMaxPool", "FractionalAvgPool"})
 # Without state in TensorFlow's eyes, they write into the very memory of their first input; and what has memory of its own.
 IN_PLACE = frozenset({"InplaceAdd", "InplaceSub", "InplaceUpdate"})
 FRESH = frozenset({"DeepCopy", "Empty"})
+# Writes a variable, but into memory that others may share: what else shares it keeps what was written, and the variable does not.
+UNSHARED = frozenset({"StatefulRandomBinomial"})
+# Give Python arrays that are the very memory of their inputs, and may be written.
+PYTHON_ON_MEMORY = frozenset({"PyFunc", "PyFuncStateless"})
 
 # Random, and in their kernels they keep more than the place in a stream.
 LEARNING = frozenset({"LearnedUnigramCandidateSampler", "ThreadUnsafeUnigramCandidateSampler"})
@@ -55,7 +59,7 @@ FILE_OF_KERNEL = {
 }
 
 # What the executors of a step may keep from run to run, and other executors for the same step do not have.
-KEPT_BY_EXECUTORS = MADE_ONCE | FILE_OF_KERNEL.keys() | IN_PLACE
+KEPT_BY_EXECUTORS = MADE_ONCE | FILE_OF_KERNEL.keys() | IN_PLACE | UNSHARED
 
 # Stateful towards the world, not in themselves: a second node does just what the first would have done.
 WITHOUT_MEMORY = frozenset({
