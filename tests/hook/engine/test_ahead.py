@@ -10,11 +10,30 @@ import numpy as np
 import pytest
 
 from stepd.hook.engine import capi
-from stepd.hook.engine.ahead import Ahead
+from stepd.hook.engine.ahead import Ahead, aligned
 from stepd.hook.local_devices import device_name
 from stepd.hook.model import LiveStrategy, Way
 
 tf = pytest.importorskip("tensorflow.compat.v1")
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.bool_, np.complex128, tf.bfloat16.as_numpy_dtype, tf.qint8.as_numpy_dtype])
+@pytest.mark.parametrize("shape", [(), (3,), (2, 5), (0, 4)])
+def test_what_is_fed_is_the_same_and_lies_where_tensorflow_takes_it(dtype: Any, shape: tuple[int, ...]) -> None:
+    size = int(np.prod(shape)) * np.dtype(dtype).itemsize
+    room = np.arange(size + 65, dtype=np.uint8)
+    begin = -room.ctypes.data % 64 + 1
+    given = room[begin : begin + size].view(dtype).reshape(shape)
+    made = aligned(given)
+    assert (made.dtype, made.shape, made.tobytes()) == (given.dtype, given.shape, given.tobytes())
+    assert made.ctypes.data % 64 == 0 or not size
+    assert aligned(made) is made
+
+
+def test_texts_are_fed_as_they_are() -> None:
+    given = np.array([b"a", b"b"], dtype=object)
+    assert aligned(given) is given
+    assert np.asarray(aligned(np.float32(2.0))).ctypes.data % 64 == 0
 
 
 @pytest.fixture

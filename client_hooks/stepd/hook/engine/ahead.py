@@ -19,6 +19,7 @@ from stepd.hook.log import logger as log
 
 # What a master says of a callable that is gone; nothing of it has run then.
 _RELEASED = "after handle was released"
+_ALIGNED = 64  # bytes at whose multiples TensorFlow's memory begins
 
 
 class Callable:
@@ -108,7 +109,7 @@ class Ahead:
         """A run of the hook's own, by what was built for it if anything was. Raises TensorFlow's errors."""
         if not fetches and not targets:
             return []
-        given = {tensor: as_fed(value) for tensor, value in feeds.items()} if feeds else {}
+        given = {tensor: aligned(as_fed(value)) for tensor, value in feeds.items()} if feeds else {}
         if self._made and not self._limited:
             built = self._built(_names(list(given), fetches, targets), given, fetches)
             values = None if built is None else built.run(self.session, given)
@@ -120,6 +121,23 @@ class Ahead:
 def as_fed(value: Any) -> Any:
     """What a run returned, as another run takes it: of one string, which comes as bytes, numpy would lose the zeros at its end."""
     return np.array(value, dtype=object) if isinstance(value, bytes) else value
+
+
+def aligned(value: Any) -> Any:
+    """The same array, or one like it, that TensorFlow takes as it is.
+
+    Others it copies, into memory of its own that is not the devices': it may have changed how it counts such memory when that is
+    given back, and then the process dies (a session whose config has `build_cost_model` set, after a constant that was computed
+    before there was a device). A program that feeds no state would not meet that.
+    """
+    array = np.asarray(value)
+    if array.dtype.kind in "OSU" or not array.nbytes or (array.flags.c_contiguous and array.ctypes.data % _ALIGNED == 0):
+        return value
+    room = np.empty(array.nbytes + _ALIGNED, np.uint8)
+    begin = -room.ctypes.data % _ALIGNED
+    made = room[begin : begin + array.nbytes].view(array.dtype).reshape(array.shape)
+    made[...] = array
+    return made
 
 
 def _names(feeds: Iterable[Any], fetches: Iterable[Any], targets: Iterable[Any]) -> tuple[tuple[str, ...], ...]:

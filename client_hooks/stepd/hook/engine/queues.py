@@ -14,7 +14,7 @@ import numpy as np
 from tensorflow.core.framework import graph_pb2, types_pb2
 
 from stepd.hook.engine import capi
-from stepd.hook.engine.ahead import Ahead, as_fed
+from stepd.hook.engine.ahead import Ahead, aligned, as_fed
 from stepd.hook.engine.graphview import GraphView, Node, name_of_state
 from stepd.hook.engine.mirror import Mirror
 
@@ -141,7 +141,7 @@ class Ops:
         """Put one element, or several that are of one shape at once; waits for room, under a run's `options`."""
         columns = list(zip(*elements, strict=True))
         values = [as_fed(column[0]) if len(elements) == 1 else np.stack([as_fed(v) for v in column]) for column in columns]
-        feeds = {self._output(name, f"in{k}"): value for k, value in enumerate(values)}
+        feeds = {self._output(name, f"in{k}"): aligned(value) for k, value in enumerate(values)}
         target = self._operations[name, "put" if len(elements) == 1 else "put many"]
         if options is None:
             self._run(feeds, [], [target])
