@@ -76,8 +76,8 @@ def is_full() -> bool:
 
 
 def environment(mode: str, report: Path, seed: int = 1, every: int = 2, local_devices: int = 0) -> dict[str, str]:
-    """The variables of a mode, on top of this process's own without any STEPD_ one."""
-    env = {k: v for k, v in os.environ.items() if not k.startswith("STEPD_")}
+    """The variables of a mode, on top of this process's own without any STEPD_ one, and without pytest's, which come and go."""
+    env = {k: v for k, v in os.environ.items() if not k.startswith(("STEPD_", "PYTEST_"))}
     if local_devices:  # workers have one intra-op thread, and with more some processors' kernels sum in another order
         env["TF_NUM_INTRAOP_THREADS"] = "1"
     env |= {"PYTHONHASHSEED": "0", "TF_CPP_MIN_LOG_LEVEL": "3", "PYTHONDONTWRITEBYTECODE": "1"}
