@@ -222,6 +222,41 @@ def test_what_a_tuple_waits_for_alone_stays_with_the_product_behind_it() -> None
     assert any(unwanted | {"gradients/truediv_grad/RealDiv"} <= set(group) for group in classify(view).groups)
 
 
+def test_who_waits_for_what_came_from_another_device_stays() -> None:
+    """As in the gradient of scaled attention whose scores the program computes elsewhere: the constant's gradient, which nobody
+    wants, is waited for, which says in which order Grappler has the factors."""
+    with tf.Graph().as_default() as graph:
+        x = tf.sin(tf.placeholder(tf.float32, [4, 4]))
+        with tf.device("/cpu:0"):
+            scores = tf.matmul(x, x, name="scores")
+        with tf.device("/cpu:1"):
+            weights = tf.nn.softmax(tf.multiply(scores, 0.35, name="scaled") + tf.cos(x))
+            tf.gradients(weights, x, tf.tanh(x), gate_gradients=True)
+        view = GraphView.parse(graph.as_graph_def().SerializeToString(), lambda name: name)
+    classes = classify(view, home=lambda node: node.device)
+    waiting = {f"gradients/scores_grad/{name}" for name in ("MatMul", "MatMul_1")}
+    assert any({"scores", "gradients/scaled_grad/Mul", *waiting} <= set(group) for group in classes.groups)
+    assert "scores" in classes.pinned
+
+
+def test_a_tuple_that_the_program_has_on_several_devices_stays() -> None:
+    with tf.Graph().as_default() as graph:
+        x = tf.sin(tf.placeholder(tf.float32, [4, 4]))
+        ends = []
+        for k in range(2):
+            with tf.device(f"/cpu:{k}"):
+                ends.append(tf.exp(x, name=f"of_{k}"))
+        both = tf.tuple(ends, name="both")
+        one = tf.tuple([tf.cos(x, name="a"), tf.sin(x, name="b")], name="one")
+        for name, end in zip("pqrs", [*both, *one], strict=True):
+            tf.sqrt(end, name=name)
+        view = GraphView.parse(graph.as_graph_def().SerializeToString(), lambda name: name)
+    classes = classify(view, home=lambda node: node.device)
+    together = {"of_0", "of_1", "both/control_dependency", "both/control_dependency_1", "p", "q"}
+    assert any(together <= set(group) for group in classes.groups)
+    assert not any({"a", "b", "r", "s"} & set(group) for group in classes.groups)
+
+
 def test_constants_of_a_loop_are_pushed_down_too(first_generation: None) -> None:
     """c - (a + b) becomes (c - b) - a; in a loop the constant waits for the round."""
     with tf.Graph().as_default() as graph:

@@ -48,6 +48,10 @@ def of(view: GraphView, home: Callable[[Node], str]) -> tuple[tuple[tuple[str, .
         union.join(one, other)
         if where(one) != where(other):
             spread[one] = f"the program has it on another device than {other}, with which it would be joined"
+    for names in union.sets() if spread else ():
+        # What waits across devices does so for longer, which says what Grappler puts in another order; not with a reader elsewhere.
+        for name in () if spread.keys().isdisjoint(names) else unwanted.awaiting(view, names):
+            union.join(names[0], name)
     for node in view.nodes.values():
         types = graphview.input_types(node.proto)
         sums_inside = sums.in_bodies(view, node)
@@ -82,6 +86,7 @@ def _rewritten_together(view: GraphView) -> Iterator[tuple[str, str]]:
     yield from held.holders(view)
     yield from hoisted.chains(view)
     yield from folded.together(view)
+    yield from unwanted.across_devices(view)
     for first, *others in (*twins.of(view).sets, *onednn.together(view)):
         yield from ((first, other) for other in others)
     for node in view.nodes.values():

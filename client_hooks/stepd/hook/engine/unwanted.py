@@ -64,6 +64,18 @@ def awaiting(view: GraphView, names: Iterable[str]) -> Iterator[str]:
         yield from (reader for end in ends for reader in view.consumers[end])
 
 
+def across_devices(view: GraphView) -> Iterator[tuple[str, str]]:
+    """Barriers of tuples that the program has on several devices, and what these are made of and handed on to: `tf.group` waits on
+    each device apart, and Grappler takes out what is there for nobody only in the end, if at all."""
+    for name, node in view.nodes.items():
+        inner = [source for source, _ in node.inputs if view.nodes[source].op == "NoOp"] if node.op == "NoOp" else []
+        ends = [user for user in view.consumers[name] if view.nodes[user].op == "Identity"] if inner else []
+        if ends:
+            waited = (source for barrier in (name, *inner) for source, _ in view.nodes[barrier].inputs)
+            readers = (reader for end in ends for reader in view.consumers[end])
+            yield from ((name, other) for other in (*waited, *ends, *readers))
+
+
 def undoing(view: GraphView, name: str) -> list[str]:
     """Who asks for the shape of the value `name`, and what gradients undo broadcasting with there, if there was any, to the ends of
     their tuples. As long as one of these is on another device Grappler keeps all, and the value has readers."""
