@@ -103,6 +103,7 @@ def _rewritten_together(view: GraphView) -> Iterator[tuple[str, str]]:
                     yield from ((other, node.name) for other in _with_constants(view, producer, node))
                     if producer.op in rules.ARITHMETIC and node.op in rules.ARITHMETIC:
                         besides = (*unwanted.undoing(view, producer.name), *unwanted.left_out(view, producer.name, node.name))
+                        besides += (*unwanted.given_by_tuples(view, producer.name),)
                         yield from ((other, node.name) for other in besides)
                         for one in (producer.name, node.name):
                             nobodys = list(unwanted.behind(view, one))
@@ -143,11 +144,12 @@ def _behind_tuples(view: GraphView, node: Node) -> Iterator[str]:
                 continue
             besides = frozenset(aside).union(*(unwanted.behind(view, name) for name in chain)).difference(chain)
             if not partly and all(_readers(view, view.nodes[name], besides) == 1 for name in chain):
-                yield from (*chain, *sorted(besides), *unwanted.taken(view, besides))
+                yield from (*chain, *sorted(besides), *unwanted.taken(view, besides), *unwanted.given_by_tuples(view, producer))
                 break
             if _small_first(view, view.nodes[producer], node) and unwanted.undo_broadcasting(view, node.name):
                 left_out = {other for name in chain for other in unwanted.left_out(view, name, node.name)}
                 yield from (*chain, *sorted(besides | left_out), *unwanted.taken(view, besides))
+                yield from unwanted.given_by_tuples(view, producer)
                 break
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import itertools
 import weakref
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -50,11 +50,11 @@ def of(view: GraphView) -> Twins:
     """The twins of a graph, looked for once."""
     found = _found.get(view)
     if found is None:
-        sure = _alike(view, _equal_constants(view, waiting=False), strict=True)
-        constants = _equal_constants(view, waiting=True)
-        alike = _alike(view, constants, strict=False)
         # What is made of constants is a constant before anything is joined, and of these every device has its own.
         folds = folded.certain(view)
+        sure = _alike(view, _equal_constants(view, waiting=False), strict=True)
+        constants = _equal_constants(view, waiting=True)
+        alike = _alike(view, constants, strict=False, folds=folds)
         sets = _sets({name: first for name, first in alike.items() if name not in folds})
         maybe = {name: tuple(names) for names in sets.values() for name in names}
         one = constants | {name: alike.get(name, name) for name in folds if view.nodes[name].op != "Const"}
@@ -99,12 +99,12 @@ def _summed(view: GraphView, sets: Mapping[str, list[str]], sure: Mapping[str, s
     return found
 
 
-def _equal_constants(view: GraphView, waiting: bool) -> dict[str, str]:
-    """Constant -> the first in the graph of its value and type. `waiting`: also those that wait for an op, such as what is added to
-    a logarithm's gradient: where twins wait for twins, one is made of these, too."""
+def _equal_constants(view: GraphView, waiting: bool, anywhere: bool = False) -> dict[str, str]:
+    """Constant -> the first in the graph of its value and type, on its device or `anywhere`. `waiting`: also those that wait for an
+    op, such as what is added to a logarithm's gradient: where twins wait for twins, one is made of these, too."""
     first: dict[Any, str] = {}
     return {
-        node.name: first.setdefault((node.requested, node.proto.attr["value"].SerializeToString()), node.name)
+        node.name: first.setdefault((anywhere or node.requested, node.proto.attr["value"].SerializeToString()), node.name)
         for node in view.nodes.values()
         if node.op == "Const" and (waiting or not node.inputs)
     }
@@ -136,11 +136,15 @@ def _between(view: GraphView, names: Iterable[str]) -> list[str]:
     return list(found)
 
 
-def _alike(view: GraphView, constants: Mapping[str, str], strict: bool) -> dict[str, str]:
+def _alike(
+    view: GraphView, constants: Mapping[str, str], strict: bool, folds: Collection[str] = frozenset()
+) -> dict[str, str]:
     """Op -> the first in the graph that computes the same. Not `strict`: who hands a value on, what an op waits for and who it is
-    with make no difference."""
+    with make no difference. `folds`: what becomes a constant where it is, wherever those lie that it is computed of."""
     first: dict[str, str] = {}
     seen: dict[Any, list[Node]] = {}
+    valued: dict[Any, list[Node]] = {}
+    values = _equal_constants(view, waiting=True, anywhere=True)
     for node in view.nodes.values():
         if not _computes(node):
             continue
@@ -149,17 +153,27 @@ def _alike(view: GraphView, constants: Mapping[str, str], strict: bool) -> dict[
         given = list(node.inputs) if strict else [_origin(view, *source) for source in _sources(view, node.name)]
         # What is made of constants alone is folded, and waits for what they waited for.
         waits = any(view.nodes[source].inputs for source, _ in given) and all(source in constants for source, _ in given)
-        given = [(source if waits else constants.get(source, source), index) for source, index in given]
-        inputs = [(first.get(source, source), index) for source, index in given]
+        if node.name in folds and not waits:
+            inputs = [(values.get(source, source), index) for source, index in given]
+        else:
+            given = [(source if waits else constants.get(source, source), index) for source, index in given]
+            inputs = [(first.get(source, source), index) for source, index in given]
         if graphview.op_def(node.op).is_commutative:
             inputs.sort()
-        others = seen.setdefault((node.op, tuple(inputs), node.requested), [])
-        twin = next((other for other in others if _same_attributes(node.proto, other.proto, strict)), None)
-        if twin is None:
-            others.append(node)
-        else:
+        twin = _first(seen.setdefault((node.op, tuple(inputs), node.requested), []), node, strict)
+        if twin is not node:
             first[node.name] = twin.name
+        if node.name in folds:
+            values[node.name] = _first(valued.setdefault((node.op, tuple(inputs)), []), node, strict).name
     return first
+
+
+def _first(others: list[Node], node: Node, strict: bool) -> Node:
+    """The first of `others`, with `node` then, that has its attributes."""
+    twin = next((other for other in others if _same_attributes(node.proto, other.proto, strict)), node)
+    if twin is node:
+        others.append(node)
+    return twin
 
 
 def _waiting(view: GraphView, alike: Mapping[str, str]) -> dict[str, str]:
