@@ -58,6 +58,7 @@ def copied_nodes(
     order = list(names)
     shared = shared_reads.without(view, shares)
     nodes = [_copied(shared.nodes[name], represented, device_of, home if mixed else None) for name in order]
+    _kept_from_others(view, dict(zip(order, nodes, strict=True)), device_of, home)
     opened = control.with_open_barriers(dict(zip(order, nodes, strict=True)), lifts, represented, mark, device)
     if splits and facts is not None:
         nodes = split_nodes(facts, dict(zip(order, nodes, strict=True)), splits, mark, device)
@@ -97,6 +98,18 @@ def _copied(node: Node, represented: Any, moved: Mapping[str, str], home: Callab
         if home is not None and not made.device and COLOCATION not in made.attr:
             made.device = home(node.name)
     return made
+
+
+def _kept_from_others(
+    view: GraphView, made: Mapping[str, node_def_pb2.NodeDef], device_of: Mapping[str, str], home: Callable[[str], str]
+) -> None:
+    """Where the program has ops on several devices, a copy that moves is not to be made one with an equal op that it finds where it
+    comes to (the towers of a network compute some things each): on how many read a value, and on its name, hang last bits."""
+    if len({home(name) for name in made if view.nodes[name].requested}) < 2:
+        return
+    for name, node in made.items():
+        if name in device_of and home(name) != device_of[name]:
+            terms.kept_apart(node, home(name))
 
 
 def _follow_group(made: node_def_pb2.NodeDef, represented: Any, moved: Mapping[str, str]) -> None:

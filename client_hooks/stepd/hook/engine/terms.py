@@ -162,9 +162,10 @@ def _positions(chains: Sequence[Chain], added: Sequence[str]) -> tuple[int, ...]
     return tuple(found[rank] for rank in range(len(added))) if len(added) == len(chains) else ()
 
 
-def kept_apart(node: node_def_pb2.NodeDef, name: str) -> None:
-    """Have Grappler not make one of this copy of `name` and a copy of a twin: ops of other attributes are not the same."""
-    node.attr[APART].s = name.encode()
+def kept_apart(node: node_def_pb2.NodeDef, of: str) -> None:
+    """Have Grappler make one of this copy and of equal ones only if they are kept apart as being `of` the same (a name, a device):
+    ops of other attributes are not the same."""
+    node.attr[APART].s = of.encode()
 
 
 def carried(
