@@ -138,9 +138,9 @@ def behind_tuples(view: GraphView, name: str, partly: bool = False) -> tuple[lis
 
 
 def given_by_tuples(view: GraphView, name: str) -> Iterator[str]:
-    """The ends of tuples that the op `name` takes values of, also where what undoes broadcasting stands between, their barriers, and
-    what these wait for that nobody wants, with what that takes: where Grappler takes ends and barriers out, it is the op that waits
-    if there is anything left to wait for, and what waits is not put in another order."""
+    """The ends of tuples that the op `name` takes values of, also where what undoes broadcasting stands between, their barriers,
+    and what these wait for that nobody wants, with what that takes: where Grappler takes ends and barriers out, it is the op that
+    waits if there is anything left to wait for, and what waits is not put in another order."""
     for source, k in view.nodes[name].inputs:
         ends = [one for one in _made_of(view, source)[:-1] if is_tuples(view, view.nodes[one])] if k >= 0 else []
         for end in ends:
