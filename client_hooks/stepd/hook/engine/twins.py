@@ -136,9 +136,7 @@ def _between(view: GraphView, names: Iterable[str]) -> list[str]:
     return list(found)
 
 
-def _alike(
-    view: GraphView, constants: Mapping[str, str], strict: bool, folds: Collection[str] = frozenset()
-) -> dict[str, str]:
+def _alike(view: GraphView, constants: Mapping[str, str], strict: bool, folds: Collection[str] = frozenset()) -> dict[str, str]:
     """Op -> the first in the graph that computes the same. Not `strict`: who hands a value on, what an op waits for and who it is
     with make no difference. `folds`: what becomes a constant where it is, wherever those lie that it is computed of."""
     first: dict[str, str] = {}
