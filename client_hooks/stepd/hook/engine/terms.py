@@ -49,12 +49,14 @@ def _counts(node: Node) -> bool:
 
 
 def _chains(view: GraphView, node: Node) -> tuple[Chain, ...]:
-    return tuple(_names(view, source) for source, index in node.inputs if index >= 0)
+    # Of a sum without a twin, terms that are twins are one in every copy as they are plainly: they move together.
+    name = _names if node.name in twins.of(view).maybe else _chain
+    return tuple(name(view, source) for source, index in node.inputs if index >= 0)
 
 
 def _names(view: GraphView, source: str) -> Chain:
     """The op that a term is read from, those behind it, and the twins of each: of twins Grappler makes one, or it does not, and the
-    term sorts by the name of that one, which hangs on all that it has taken out before."""
+    term sorts by the name of that one."""
     found = dict.fromkeys(_chain(view, source))
     for name in list(found):
         for twin in twins.of(view).maybe.get(name, ()):
@@ -68,11 +70,6 @@ def _chain(view: GraphView, name: str) -> Chain:
         name = view.nodes[name].inputs[0][0]
         chain.append(name)
     return tuple(chain)
-
-
-def _of_twins(view: GraphView, name: str, chains: Iterable[Chain]) -> bool:
-    """Has the sum `name` a twin, or one of its terms?"""
-    return not twins.of(view).maybe.keys().isdisjoint((name, *(one for chain in chains for one in chain)))
 
 
 def _may_change(view: GraphView, name: str, chains: Sequence[Chain]) -> bool:
@@ -131,18 +128,17 @@ class Known:
         steps = {name: [shown for shown in self._shown if not shown.isdisjoint(maybe[name])] for name in unsure if name in maybe}
         return frozenset(name for name, some in steps.items() if some and all(shown.issuperset(maybe[name]) for shown in some))
 
-    def lacking(self, view: GraphView, step: StepKind, ends: Iterable[str], unsure: Mapping[str, Sequence[Chain]]) -> str:
+    def lacking(self, view: GraphView, step: StepKind, ends: Iterable[str], unsure: Collection[str]) -> str:
         """A sum of a step that has not been seen, and no other one with that sum either; else "". Where twins go into a sum other
         steps, in which one of them is left out, say nothing of this one."""
         if not unsure or step in self.seen:
             return ""
-        before = view.ancestors(ends)
-        needed = [name for name in unsure if name in before]
-        return next((name for name in needed if name not in self._added or _of_twins(view, name, unsure[name])), "")
+        needed, maybe = view.ancestors(ends), twins.of(view).maybe
+        return next((name for name in unsure if name in needed and (name in maybe or name not in self._added)), "")
 
-    def differing(self, view: GraphView, ends: Iterable[str], unsure: Mapping[str, Sequence[Chain]]) -> str:
+    def differing(self, view: GraphView, ends: Iterable[str], unsure: Collection[str]) -> str:
         """A sum of twins, among those of a step, that some steps add up in one order and others in another; else ""."""
-        found = [name for name in unsure if self._added.get(name, ()) is None and _of_twins(view, name, unsure[name])]
+        found = [name for name in unsure if self._added.get(name, ()) is None and name in twins.of(view).maybe]
         needed = view.ancestors(ends) if found else ()
         return next((name for name in found if name in needed), "")
 
