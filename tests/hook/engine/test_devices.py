@@ -105,6 +105,20 @@ def test_what_was_on_a_type_of_device_for_its_company_alone_stays_there_without_
     assert copied(home=lambda name: f"{JOB}CPU:0") == [f"{JOB}CPU:1", ""], "one type of device: it is the same everywhere"
 
 
+def test_a_copy_is_not_made_one_with_an_equal_op_that_the_program_has_elsewhere() -> None:
+    """The towers of a network each compute the loss of a weight, say: with those of others read, and by their names, a sum of such
+    losses would be sorted."""
+    first, second, third = (node_def_pb2.NodeDef(name=n, op="Floats", device=d) for n, d in zip("abc", "001", strict=True))
+
+    def told(moved: dict[str, str], *nodes: Any) -> list[str]:
+        view = view_of(*nodes)
+        made = copied_nodes(view, list(view.nodes), {}, "stepd_1", moved, home=lambda name: view.nodes[name].device)
+        return [node.attr["_apart"].s.decode() for node in made]
+
+    assert told({"a": "1", "b": "1"}, first, second, third) == ["0", "0", ""]
+    assert told({"a": "1"}, first, second) == ["", ""], "a program with one device"
+
+
 def test_how_many_devices_there_are_to_choose_from() -> None:
     cpu, *gpus = (SessionDevice(JOB + name, name[:3], 1 << 30) for name in ("CPU:0", "GPU:0", "GPU:1"))
     assert devices.Devices((cpu, gpus[0]), "free").alternatives == 1

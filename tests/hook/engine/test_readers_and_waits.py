@@ -132,6 +132,20 @@ def test_who_waits_for_what_came_from_another_device_stays() -> None:
     assert "scores" in classes.pinned
 
 
+@pytest.mark.parametrize("written", ["selu", "celu"])
+def test_a_product_of_gradients_stays_with_the_tuples_that_it_takes_values_of(written: str) -> None:
+    """With their ends taken out it is the product that waits, and that keeps Grappler from putting it in another order."""
+    with tf.Graph().as_default() as graph:
+        x = tf.placeholder(tf.float32, [4, 3], name="x")
+        below = tf.multiply(1.67, tf.exp(x, name="exp"), name="scaled") - 1.67
+        y = tf.where(x > 0.0, x, below, name="chosen") if written == "selu" else x + tf.minimum(0.0, below, name="chosen")
+        tf.gradients(1.05 * y, x, tf.tanh(x), gate_gradients=True)
+        view = GraphView.parse(graph.as_graph_def().SerializeToString(), lambda name: name)
+    group_of = classify(view).group_of
+    together = ("scaled_grad/Mul_1", "chosen_grad/tuple/group_deps", "chosen_grad/tuple/control_dependency_1")
+    assert {group_of.get(f"gradients/{name}") for name in together} == {group_of["gradients/exp_grad/mul"]}
+
+
 def test_a_tuple_that_the_program_has_on_several_devices_stays() -> None:
     with tf.Graph().as_default() as graph:
         x = tf.sin(tf.placeholder(tf.float32, [4, 4]))

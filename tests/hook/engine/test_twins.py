@@ -118,6 +118,19 @@ def test_constants_that_wait_are_one_where_what_else_is_taken_is() -> None:
     assert "two" not in found.one, "not sure"
 
 
+def test_what_is_folded_is_a_constant_where_it_is_whatever_it_is_folded_of() -> None:
+    """Two backward passes whose first steps, of constants alone, the program has on different devices."""
+    with tf.Graph().as_default() as graph:
+        x = tf.placeholder(tf.float32, [4], name="x")
+        for name, device in (("one", "/cpu:0"), ("other", "/cpu:1")):
+            with tf.device(device):
+                third = tf.divide(tf.constant(1.0), tf.constant(3.0), name=f"{name}_third")
+            with tf.device("/cpu:1"):
+                tf.multiply(x, tf.negative(third, name=f"{name}_folded"), name=name)
+        found = twins.of(view_of(graph))
+    assert found.maybe["one"] == ("one", "other") and "one_third" not in found.maybe
+
+
 def test_twins_move_together_with_the_sum_that_they_are_terms_of() -> None:
     with tf.Graph().as_default() as graph:
         x, y = tf.placeholder(tf.float32, [4], name="x"), tf.placeholder(tf.float32, [4], name="y")
