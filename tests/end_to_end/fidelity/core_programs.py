@@ -4,6 +4,7 @@ CORE_MODES = ("idle", "both")
 CORE_SCRIPTS = ["exits"]
 CORE = frozenset(
     [
+        "activations.selected",
         "attention.colocated",
         "branches.recurrent_by_hand",
         "callables.make_callable",
@@ -53,6 +54,7 @@ CORE = frozenset(
         "owned.tables",
         "owned.unnamed",
         "partial_runs.partial",
+        "placed.towers",
         "queues.epochs",
         "queues.numbers",
         "queues.blocked",
