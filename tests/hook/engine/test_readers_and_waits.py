@@ -157,11 +157,15 @@ def test_a_tuple_that_the_program_has_on_several_devices_stays() -> None:
         one = tf.tuple([tf.cos(x, name="a"), tf.sin(x, name="b")], name="one")
         for name, end in zip("pqrs", [*both, *one], strict=True):
             tf.sqrt(end, name=name)
+        with tf.device("/cpu:0"):
+            updates = [tf.group(tf.tanh(x, name="t"), name="first")]
+        with tf.device("/cpu:1"), tf.control_dependencies([tf.group(*updates, tf.sinh(x, name="u"))]):
+            tf.identity(tf.cosh(x, name="loss"), name="behind")  # no tuple: a loss behind updates
         view = GraphView.parse(graph.as_graph_def().SerializeToString(), lambda name: name)
     classes = classify(view, home=lambda node: node.device)
     together = {"of_0", "of_1", "both/control_dependency", "both/control_dependency_1", "p", "q"}
     assert any(together <= set(group) for group in classes.groups)
-    assert not any({"a", "b", "r", "s"} & set(group) for group in classes.groups)
+    assert not any({"a", "b", "r", "s", "t", "u", "loss", "behind"} & set(group) for group in classes.groups)
 
 
 def test_constants_of_a_loop_are_pushed_down_too(first_generation: None) -> None:

@@ -69,11 +69,14 @@ def across_devices(view: GraphView) -> Iterator[tuple[str, str]]:
     each device apart, and Grappler takes out what is there for nobody only in the end, if at all."""
     for name, node in view.nodes.items():
         inner = [source for source, _ in node.inputs if view.nodes[source].op == "NoOp"] if node.op == "NoOp" else []
-        ends = [user for user in view.consumers[name] if view.nodes[user].op == "Identity"] if inner else []
-        if ends:
-            waited = (source for barrier in (name, *inner) for source, _ in view.nodes[barrier].inputs)
-            readers = (reader for end in ends for reader in view.consumers[end])
-            yield from ((name, other) for other in (*waited, *ends, *readers))
+        if len({view.nodes[barrier].requested for barrier in (name, *inner)}) < 2:
+            continue
+        waited = dict.fromkeys(source for barrier in (name, *inner) for source, _ in view.nodes[barrier].inputs)
+        ends = [
+            user for user in view.consumers[name] if view.nodes[user].op == "Identity" and view.nodes[user].inputs[0][0] in waited
+        ]
+        readers = [reader for end in ends for reader in view.consumers[end]]
+        yield from ((name, other) for other in (*waited, *ends, *readers) if ends)
 
 
 def undoing(view: GraphView, name: str) -> list[str]:
