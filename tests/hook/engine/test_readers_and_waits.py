@@ -158,9 +158,9 @@ def test_a_tuple_that_the_program_has_on_several_devices_stays() -> None:
         for name, end in zip("pqrs", [*both, *one], strict=True):
             tf.sqrt(end, name=name)
         with tf.device("/cpu:0"):
-            updates = [tf.group(tf.tanh(x, name="t"), name="first")]
-        with tf.device("/cpu:1"), tf.control_dependencies([tf.group(*updates, tf.sinh(x, name="u"))]):
-            tf.identity(tf.cosh(x, name="loss"), name="behind")  # no tuple: a loss behind updates
+            loss, updates = tf.cosh(x, name="loss"), tf.group(tf.tanh(x, name="t"), name="first")
+        with tf.device("/cpu:1"), tf.control_dependencies([tf.group(updates, tf.sinh(x, name="u"))]):
+            tf.identity(loss, name="behind")  # no tuple: a loss behind updates
         view = GraphView.parse(graph.as_graph_def().SerializeToString(), lambda name: name)
     classes = classify(view, home=lambda node: node.device)
     together = {"of_0", "of_1", "both/control_dependency", "both/control_dependency_1", "p", "q"}
