@@ -17,6 +17,7 @@ CORE = frozenset(
         "corners.few_ops",
         "datasets.cached_files",
         "devices.setters",
+        "drawn.momentum",
         "edges.held",
         "edges.settled",
         "errors.kernels",

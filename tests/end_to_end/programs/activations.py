@@ -4,9 +4,9 @@ import numpy as np
 import tensorflow.compat.v1 as tf
 
 
-def trained(record, *activations, steps=10):
+def trained(record, *activations, steps=10, batch=6, gate=tf.train.Optimizer.GATE_OP):
     """A network with a layer for each activation, some of whose gradients are fetched in some steps."""
-    x, y = tf.placeholder(tf.float32, [6, 8], "x"), tf.placeholder(tf.float32, [6, 8], "y")
+    x, y = tf.placeholder(tf.float32, [batch, 8], "x"), tf.placeholder(tf.float32, [batch, 8], "y")
     h = x
     for k, activation in enumerate(activations):
         with tf.variable_scope(f"layer_{k}"):
@@ -15,8 +15,9 @@ def trained(record, *activations, steps=10):
             h = activation(tf.matmul(h, w) + b)
     loss = tf.reduce_mean(tf.square(h - y))
     optimizer = tf.train.GradientDescentOptimizer(0.1)
-    gradients = optimizer.compute_gradients(loss)
-    train = optimizer.apply_gradients(gradients)
+    gradients = optimizer.compute_gradients(loss, gate_gradients=gate)
+    with tf.control_dependencies([g for g, _ in gradients] if gate == optimizer.GATE_NONE else []):
+        train = optimizer.apply_gradients(gradients)
     steps_of = [[loss, train], [loss, train, [g for g, _ in gradients]], [loss], [loss, gradients[0][0]]]
     with tf.Session() as sess:
         sess.run(tf.global_variables_initializer())
@@ -55,3 +56,14 @@ def program_smooth(record):
         lambda z: 0.9 * tf.nn.softplus(z) * 0.7,
         lambda z: 0.5 * z * (1.0 + tf.tanh(0.7978845608 * (z + 0.044715 * z * z * z))),
     )
+
+
+def exclusive(z):
+    q = tf.tanh(z)
+    return q * (1.0 - q) + q * (1.0 - q)
+
+
+def program_of_any_batch(record):
+    """Of the gradients' broadcasting, which is undone, only the running step knows that there was none."""
+    by_mean = [lambda z: z * z * tf.reduce_mean(z, 1, keepdims=True), lambda z: z * tf.nn.sigmoid(z[:, :1]) * z]
+    trained(record, *by_mean, exclusive, batch=None, gate=tf.train.Optimizer.GATE_NONE)

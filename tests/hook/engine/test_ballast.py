@@ -28,7 +28,8 @@ def test_what_lies_apart_is_missing_among_the_equals() -> None:
     run = view.ancestors(["product0", "product1", "product2"])
 
     def missing(moved: dict[str, str], ends: frozenset[str] = frozenset({"product0", "product1", "product2"})) -> int:
-        return ballast.missing(view, run, ends, moved)
+        before, now = ballast.taken_out(view, run, ends, moved)
+        return before - now
 
     assert missing({}) == 0
     assert missing({"alone": "b"}) == 0
@@ -36,7 +37,18 @@ def test_what_lies_apart_is_missing_among_the_equals() -> None:
     assert missing({"two1": "b", "two2": "b"}) == 3  # one of a pair on each device is left
     assert missing({"two1": "b", "two2": "b", "one1": "b", "one2": "b", "less1": "b", "less2": "b"}) == 4
     assert missing({"one1": "b"}, frozenset({"less1", "product0", "product1", "product2"})) == 1  # what is fetched stays anyway
-    assert ballast.missing(view, view.ancestors(["product1"]), {"product1"}, {"two1": "b"}) == 0
+    assert ballast.taken_out(view, view.ancestors(["product1"]), {"product1"}, {"two1": "b"}) == (0, 0)
+
+
+def test_what_only_a_copy_has_at_its_end_is_made_up_for() -> None:
+    plain = ["a", "b", "c", "d", "e", "f"]
+    assert ballast.missing(plain, plain, 2, 2) == 0
+    assert ballast.missing(plain, plain, 2, 1) == 1
+    assert ballast.missing(plain, ["a", "b", "c", "d", "x", "y", "e", "f"], 2, 2) == 0  # what is in between moves nothing
+    assert ballast.missing(plain, ["a", "b", "c", "d", "e", "x", "y", "f"], 2, 2) == 2
+    assert ballast.missing(plain, ["x", "a", "c", "d", "e", "f"], 2, 2) == 0
+    assert ballast.missing(plain, ["a", "b", "c", "d", "f"], 2, 1) == 0  # one is gone that would have come to its place
+    assert ballast.missing(plain, plain, 2, 3) == 0
 
 
 def network(x: Any) -> tuple[Any, list[Any]]:

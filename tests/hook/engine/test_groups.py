@@ -265,3 +265,30 @@ def test_what_is_computed_of_constants_alone_is_folded_as_a_whole(start: str) ->
     together = group_of(graph)
     assert (together["root"] == together["sums"]) is (not start.startswith("fed"))
     assert together["one"] != together["three"]
+
+
+def test_a_sum_of_sums_lies_together_where_else_only_a_constants_gradient_reads_the_inner_one() -> None:
+    with tf.Graph().as_default() as graph:
+        x = tf.placeholder(tf.float32, [4, 3])
+        h = tf.tanh(tf.tanh(x))
+        less = h - 0.5
+        loss = tf.reduce_sum(tf.sin(less) + less * tf.exp(less)) + tf.reduce_sum(tf.square(h))
+        tf.gradients(loss, [x])
+        nodes = {op.name: op for op in graph.get_operations()}
+    groups = group_of(graph)
+    inner, outer = (name for name, op in nodes.items() if op.type == "AddN")
+    assert groups[inner] == groups[outer]
+
+
+def test_who_asks_for_the_shape_of_a_factor_lies_with_the_products_that_may_change_places() -> None:
+    def groups(rows: int | None) -> dict[str, str]:
+        with tf.Graph().as_default() as graph:
+            h = tf.tanh(tf.placeholder(tf.float32, [rows, 3]))
+            mean = tf.reduce_mean(h, 1, keepdims=True, name="mean")
+            tf.gradients(tf.reduce_sum(tf.multiply(h * h, mean, name="product")), [h])
+        return group_of(graph)
+
+    found = groups(None)
+    assert found["mean"] == found["gradients/product_grad/Mul"]
+    found = groups(4)
+    assert found["mean"] != found["gradients/product_grad/Mul"]

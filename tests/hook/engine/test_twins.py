@@ -209,6 +209,24 @@ def test_values_keep_their_bits(hooked: Any, build: Any, seed: int) -> None:
     assert any(s.ok and not s.rollback for s in listener.switches)
 
 
+@pytest.mark.parametrize("rows", [4, None])
+def test_gradients_of_equal_terms_are_twins_whether_the_batch_is_known(rows: int | None) -> None:
+    with tf.Graph().as_default() as graph:
+        q = tf.tanh(tf.placeholder(tf.float32, [rows, 3]))
+        both = [tf.multiply(q, tf.subtract(1.0, q, name=f"less{k}"), name=f"product{k}") for k in range(2)]
+        tf.gradients(tf.reduce_sum(tf.square(both[0] + both[1])), [q])
+    maybe = twins.of(view_of(graph)).maybe
+    assert maybe["product0"] == ("product0", "product1")
+    assert set(maybe["gradients/product0_grad/Mul_1"]) == {"gradients/product0_grad/Mul_1", "gradients/product1_grad/Mul_1"}
+
+
+def test_a_term_that_may_have_been_broadcast_makes_no_twins() -> None:
+    with tf.Graph().as_default() as graph:
+        x, y = tf.placeholder(tf.float32, [None, 3]), tf.placeholder(tf.float32, [None, 3])
+        tf.gradients(tf.reduce_sum(tf.square(tf.sin(x) + tf.sin(y))), [x, y])
+    assert "gradients/Sin_grad/mul" not in twins.of(view_of(graph)).maybe
+
+
 def test_what_the_program_has_on_two_devices_is_not_joined_on_one(hooked: Any, two_devices: Any) -> None:
     listener = hooked()
     x = tf.placeholder(tf.float32, [4], name="x")

@@ -3,25 +3,29 @@
 Grappler makes one of equal ops on one device, most of them constants, and puts the last ops of the graph in the places of
 those that it takes out. So how many it takes out says which ops it comes to first afterwards, and that says how it multiplies the
 constants of a long product: `x * 0.7 * 0.3 * 0.1` by 0.7 * (0.3 * 0.1) or by (0.7 * 0.3) * 0.1. Constants lie with their readers,
-and on several devices fewer of them are equal. A step on a copy is therefore asked for an op of the hook's own as well, which is
-given as many equal constants as are missing. It must not know strategies, only where ops are.
+and on several devices fewer of them are equal; and at the end of a copy are ops that the program has not. A step on a copy is
+therefore asked for an op of the hook's own as well, which is given as many equal constants as are missing. It must not know
+strategies, only where ops are.
 """
 
 from __future__ import annotations
 
 import weakref
-from collections.abc import Collection, Mapping
-from typing import Any
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Any, NamedTuple
 
 from tensorflow.core.framework import graph_pb2, types_pb2
 
-from stepd.hook.engine import capi, graphview, names
-from stepd.hook.engine.graphview import GraphView, Node
+from stepd.hook.engine import capi, graphview, names, sorting
+from stepd.hook.engine.graphview import GraphView, Node, split_input
+from stepd.hook.order.steps import executed
+from stepd.hook.ports import StepKind
 
 _OP = "IdentityN"  # Grappler drops waits for constants before it looks for equal ops, but nothing that is given them
 _VALUE = 0x7374657064  # of a type and a value that no constant of a program is likely to have
 _KEPT = frozenset({"Enter", "RefEnter", "Exit", "RefExit"})  # by Grappler, however equal
 _found: weakref.WeakKeyDictionary[GraphView, dict[str, int]] = weakref.WeakKeyDictionary()
+_listed: weakref.WeakKeyDictionary[GraphView, dict[StepKind, list[str]]] = weakref.WeakKeyDictionary()
 
 
 class Ballast:
@@ -68,14 +72,63 @@ def _name(what: str) -> str:
     return f"{names.prefix(0)}/{what}"
 
 
-def missing(view: GraphView, run: Collection[str], ends: Collection[str], moved: Mapping[str, str]) -> int:
-    """How many ops fewer Grappler takes out of a step where `moved` are on other devices than plainly (op -> device). `run`: what
-    the step executes; `ends`: what it is asked for, which stays."""
-    if not moved:
+class Made(NamedTuple):
+    """What a copy is made of, and where it lies.
+
+    `nodes`: those that were made for it, by their names; `names`: user's name -> what stands for the op in a step on the copy, if
+    another; `fetched`: -> what is fetched in its place, with it; `moved`: -> the device of an op that is on another one than
+    plainly; `device`: of any op of the user's; `home`: where that is plainly.
+    """
+
+    nodes: Mapping[str, Node]
+    names: Mapping[str, str]
+    fetched: Mapping[str, str]
+    moved: Mapping[str, str]
+    device: Callable[[str], str]
+    home: Callable[[str], str]
+
+
+def weight(view: GraphView, step: StepKind, made: Made) -> int:
+    """How many ops more Grappler must take out of `step` on a copy so that it comes to the same ones first as plainly."""
+    fetched, targets, fed = ({split_input(name)[0] for name in each} for each in (step.fetches, step.targets, step.feeds))
+    before, now = taken_out(view, executed(view, step), fetched | targets, made.moved)
+    if not before:
         return 0
+    functions, whose = frozenset(view.functions), {here: name for name, here in made.names.items()}
+    plain = _listed.setdefault(view, {}).get(step)
+    if plain is None:
+        plain = _listed[view][step] = sorting.listed(view.nodes, fetched | targets | fed, fed, made.home, functions)
+
+    def device(name: str) -> str:
+        user = whose.get(name, name)
+        return made.device(user) if user in view.nodes else made.nodes[name].device
+
+    here = {name: made.names.get(name, name) for name in fetched | targets | fed}
+    stand_ins = {made.fetched[name] for name in fetched if name in made.fetched}
+    ends, cut = {*here.values(), *stand_ins, names.LOWEST}, {here[name] for name in fed}
+    copy = sorting.listed({**view.nodes, **made.nodes}, ends, cut, device, functions)
+    return missing(plain, [whose.get(name, name) for name in copy], before, now)
+
+
+def taken_out(view: GraphView, run: Collection[str], ends: Collection[str], moved: Mapping[str, str]) -> tuple[int, int]:
+    """How many ops Grappler takes out of a step plainly, and where `moved` are on other devices than plainly (op -> device). `run`:
+    what the step executes; `ends`: what it is asked for, which stays."""
     alike = _alike(view)
     members = [name for name in alike if name in run and name not in ends]
-    return max(0, _taken_out(view, members, alike, {}) - _taken_out(view, members, alike, moved))
+    return _taken_out(view, members, alike, {}), _taken_out(view, members, alike, moved)
+
+
+def missing(plain: Sequence[str], copy: Sequence[str], before: int, now: int) -> int:
+    """How many ops more than `now` are to be taken out of the list `copy` so that those at its end, which come to their places, are
+    those at the end of `plain`, of which `before` are taken out; as nearly as possible. Both as they are `sorting.listed`, by the
+    program's names. What only one of them has, such as what hands on the terms of a sum, counts at the end as well."""
+    late, other = set(plain[len(plain) - before :]), set(plain[: len(plain) - before])
+    lacking, best = len(late), (len(plain) + len(copy), 0)
+    for count, name in enumerate(["", *reversed(copy)]):
+        lacking += (name in other) - (name in late)
+        if count >= now:
+            best = min(best, (lacking, count - now))
+    return best[1]
 
 
 def _taken_out(view: GraphView, members: Collection[str], alike: Mapping[str, int], moved: Mapping[str, str]) -> int:

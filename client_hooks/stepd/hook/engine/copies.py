@@ -13,11 +13,11 @@ from typing import Any
 
 from tensorflow.core.framework import graph_pb2
 
-from stepd.hook.engine import ballast, capi, terms
+from stepd.hook.engine import ballast, capi, graphview, terms
 from stepd.hook.engine.classify import Classes
 from stepd.hook.engine.copy import copied_nodes
 from stepd.hook.engine.devices import Devices
-from stepd.hook.engine.graphview import GraphView, split_input
+from stepd.hook.engine.graphview import GraphView, Node, split_input
 from stepd.hook.engine.home import home
 from stepd.hook.engine.homes import Homes
 from stepd.hook.engine.kinds import Kind, Route
@@ -76,6 +76,7 @@ class Copy:
         self._operations: dict[str, Any] = {}
         self._to_fetch: dict[str, tuple[str, Any]] = {}  # what is fetched in the place of a sum, and its name
         self._here: dict[str, str] = {}
+        self._nodes: dict[str, Node] = {}  # as they were made
         self._weights: dict[StepKind, int] = {}  # of the ballast that a step is asked for
         # Of kinds that were prepared for.
         self.routes: dict[Kind, Route] = {}
@@ -173,10 +174,14 @@ class Copy:
         made = self._copied(view, view.ancestors(name for kind in kinds for name in kind.ops()))
         for kind in kinds:
             if kind.step not in self._weights:
-                ends = {split_input(name)[0] for name in (*kind.step.fetches, *kind.step.targets)}
-                self._weights[kind.step] = ballast.missing(view, executed(view, kind.step), ends, self.plan.device_of)
+                self._weights[kind.step] = ballast.weight(view, kind.step, self._made(view)) if self.plan.device_of else 0
                 made += self._mirror.ballast.make(self._weights[kind.step], self._mirror.user_graph.graph_def_versions)
         return made
+
+    def _made(self, view: GraphView) -> ballast.Made:
+        device, plain = functools.partial(self._device, view), functools.partial(self._home, view)
+        fetched = {name: here for name, (here, _) in self._to_fetch.items()}
+        return ballast.Made(self._nodes, self._here_names(), fetched, self.plan.device_of, device, plain)
 
     def _copied(self, view: GraphView, needed: set[str]) -> list[Any]:
         needed = needed | {share.by for share in self.plan.shares if share.op in needed}
@@ -210,6 +215,7 @@ class Copy:
         made = capi.import_graph_def(self._mirror.graph, graph.SerializeToString(), tensors, controls, wanted)
         for name, here, operation in zip(missing, wanted, made, strict=False):  # what ties an order comes behind the copies
             self._operations[name], self._here[name] = operation, here
+        self._nodes |= {node.name: graphview.made(node) for node in nodes}
         last = zip(to_fetch, wanted[len(wanted) - len(to_fetch) :], made[len(made) - len(to_fetch) :], strict=True)
         self._to_fetch |= {name: (here, operation) for name, here, operation in last}
         return made

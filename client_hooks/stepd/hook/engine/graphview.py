@@ -103,6 +103,12 @@ class GraphView:
         return list(seen.values())
 
 
+def made(node: node_def_pb2.NodeDef) -> Node:
+    """The Node of a NodeDef that is in the session already, whose value is let go of."""
+    node.attr.pop("value", None)
+    return Node(node.name, node.op, tuple(map(split_input, node.input)), node.device, "", node)
+
+
 UNNAMED = b"\0"
 """Before the name of an op in the place of a name that it does not give what it owns."""
 

@@ -119,7 +119,7 @@ def _fused(view: GraphView, producer: Node, between: tuple[str, ...], consumer: 
         return False
     if _small_first(view, producer, consumer):
         return True  # who else reads the inner one may be left out of a step: one that evaluates, or wants some gradients only
-    nobodys = frozenset(unwanted.behind(view, producer.name)) if producer.op in rules.ARITHMETIC else frozenset()
+    nobodys = frozenset(unwanted.behind(view, producer.name, fetched=True)) if producer.op in rules.ARITHMETIC else frozenset()
     return all(_readers(view, view.nodes[name], nobodys) == 1 for name in (producer.name, *between))
 
 

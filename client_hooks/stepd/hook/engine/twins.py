@@ -59,9 +59,9 @@ def of(view: GraphView) -> Twins:
         maybe = {name: tuple(names) for names in sets.values() for name in names}
         one = constants | {name: alike.get(name, name) for name in folds if view.nodes[name].op != "Const"}
         for names in sets.values():
-            names += [*_apart(view, names, one), *_between(view, names)]
+            names += [*_apart(view, names, one), *_between(view, names, alike)]
         sets |= _sets(_waiting(view, constants | alike))
-        sets |= _summed(view, sets, sure)
+        sets |= _summed(view, sets, sure, alike)
         members = frozenset(name for names in sets.values() for name in names)
         found = _found[view] = Twins(sure, _sets(sure), maybe, tuple(map(tuple, sets.values())), members)
     return found
@@ -74,7 +74,9 @@ def _sets(first: Mapping[str, str]) -> dict[str, list[str]]:
     return sets
 
 
-def _summed(view: GraphView, sets: Mapping[str, list[str]], sure: Mapping[str, str]) -> dict[str, list[str]]:
+def _summed(
+    view: GraphView, sets: Mapping[str, list[str]], sure: Mapping[str, str], alike: Mapping[str, str]
+) -> dict[str, list[str]]:
     """Twins of twins, as far back as there are any, that go into sums of three and more terms: two backward passes of one loss. How
     many of them Grappler has made one of when it gives up, and so by which names a sum is sorted, hangs on all of them."""
     unsure = {one: names for one, names in sets.items() if any(sure.get(name, name) == name != one for name in names)}
@@ -90,7 +92,7 @@ def _summed(view: GraphView, sets: Mapping[str, list[str]], sure: Mapping[str, s
             one = stack.pop()
             if one not in walked:
                 walked.add(one)
-                sources = (_origin(view, *source)[0] for name in sets[one] for source in _sources(view, name))
+                sources = (_origin(view, *source, alike)[0] for name in sets[one] for source in _sources(view, name))
                 further = {set_of[name]: None for name in sources if name in set_of and set_of[name] not in seen}
                 seen.update(further)
                 stack += further
@@ -124,10 +126,10 @@ def _apart(view: GraphView, names: Iterable[str], one: Mapping[str, str]) -> lis
     return list(found)
 
 
-def _between(view: GraphView, names: Iterable[str]) -> list[str]:
+def _between(view: GraphView, names: Iterable[str], alike: Mapping[str, str]) -> list[str]:
     """What hands a value on to some of these twins and not to all, and who makes it: on another device than that it would be taken
     out too late."""
-    chains = [[[each for each, _ in _handed_on(view, *source)] for source in _sources(view, name)] for name in names]
+    chains = [[[each for each, _ in _handed_on(view, *source, alike)] for source in _sources(view, name)] for name in names]
     times = Counter(name for of_one in chains for name in {name for chain in of_one for name in chain})
     found: dict[str, None] = {}
     for *between, origin in itertools.chain.from_iterable(chains):
@@ -148,7 +150,7 @@ def _alike(view: GraphView, constants: Mapping[str, str], strict: bool, folds: C
             continue
         if not strict and node.op in unchanged.NAMES:
             continue
-        given = list(node.inputs) if strict else [_origin(view, *source) for source in _sources(view, node.name)]
+        given = list(node.inputs) if strict else [_origin(view, *source, first) for source in _sources(view, node.name)]
         # What is made of constants alone is folded, and waits for what they waited for.
         waits = any(view.nodes[source].inputs for source, _ in given) and all(source in constants for source, _ in given)
         if node.name in folds and not waits:
@@ -200,12 +202,12 @@ def _sources(view: GraphView, name: str) -> list[tuple[str, int]]:
     return [source for source in view.nodes[name].inputs if source[1] >= 0]
 
 
-def _handed_on(view: GraphView, name: str, k: int) -> Iterator[tuple[str, int]]:
+def _handed_on(view: GraphView, name: str, k: int, alike: Mapping[str, str]) -> Iterator[tuple[str, int]]:
     """The output `k` of `name`, and behind it whose value it may be, one by one; whatever who hands it on waits for."""
     while True:
         yield name, k
         node = view.nodes[name]
-        if node.op in unchanged.NAMES and node.inputs and node.inputs[0][1] >= 0:
+        if (node.op in unchanged.NAMES and node.inputs and node.inputs[0][1] >= 0) or _undoes_nothing(view, node, alike):
             name, k = node.inputs[0]
         elif behind := unchanged.handed_on(view, node, k, surely=True):
             name, k = behind[0]
@@ -215,8 +217,17 @@ def _handed_on(view: GraphView, name: str, k: int) -> Iterator[tuple[str, int]]:
             return
 
 
-def _origin(view: GraphView, name: str, k: int) -> tuple[str, int]:
-    *_, origin = _handed_on(view, name, k)
+def _undoes_nothing(view: GraphView, node: Node, alike: Mapping[str, str]) -> bool:
+    """Is it there to undo the broadcasting of two values of one shape, of which there is none: the gradient of `q + q`?"""
+    if node.op == "Reshape":
+        inner = view.nodes[node.inputs[0][0]]
+        return inner.op == "Sum" and view.nodes[node.inputs[1][0]].op in rules.OF_SHAPES and _undoes_nothing(view, inner, alike)
+    axes = view.nodes[node.inputs[1][0]] if node.op == "Sum" else node
+    return axes.op == "BroadcastGradientArgs" and axes is not node and len({alike.get(name, name) for name, _ in axes.inputs}) == 1
+
+
+def _origin(view: GraphView, name: str, k: int, alike: Mapping[str, str]) -> tuple[str, int]:
+    *_, origin = _handed_on(view, name, k, alike)
     return origin
 
 

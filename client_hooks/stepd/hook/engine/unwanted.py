@@ -32,16 +32,17 @@ class Waits(NamedTuple):
 _found: weakref.WeakKeyDictionary[GraphView, Waits] = weakref.WeakKeyDictionary()
 
 
-def behind(view: GraphView, name: str) -> Iterator[str]:
+def behind(view: GraphView, name: str, fetched: bool = False) -> Iterator[str]:
     """Readers of the value `name`, and what is made of theirs, of which nobody takes a value in the end, or only what a step need
-    not want: who reads what a tuple waits for beside the tuple (a program that looks at a gradient in some of its steps)."""
+    not want: who reads what a tuple waits for beside the tuple (a program that looks at a gradient in some of its steps).
+    `fetched`: also where it ends with a gradient that a program might fetch."""
     for reader in dict.fromkeys(view.consumers[name]):
         found = [reader]
         for op in found:  # it grows
             users = [user for user in dict.fromkeys(view.consumers[op]) if view.nodes[user].op != "NoOp" and user not in found]
             ends = [user for user in users if is_tuples(view, view.nodes[user])]
             found += ends if ends and _is_awaited(view, op, ends) else users
-            if len(found) > _MOST or not _may_be(view, op):
+            if len(found) > _MOST or not (_may_be(view, op) or (fetched and _is_gradient(view, op))):
                 break
         else:
             yield from found
@@ -135,7 +136,10 @@ def behind_tuples(view: GraphView, name: str, partly: bool = False) -> tuple[lis
         if first[1] < 0 or not all(partly and view.nodes[ops[-1]].op in rules.ARITHMETIC for ops in made):
             break
         aside += [*barriers, *(one for found in (*alone, *made) for one in found)]
-        aside += [other for other, k in others if k >= 0 and view.nodes[other].op != "Const"]
+        shapes = [other for other, k in others if k >= 0 and view.nodes[other].op != "Const"]
+        undone = (view.nodes[other] for other in shapes if view.nodes[other].op == "BroadcastGradientArgs")
+        asked = [source for node in undone for source, _ in node.inputs]
+        aside += dict.fromkeys([*shapes, *asked])
         chain.append(first[0])
     return chain, aside
 
@@ -199,6 +203,11 @@ def _may_be(view: GraphView, name: str) -> bool:
     """A program fetches nothing of it, as far as one can tell."""
     node = view.nodes[name]
     return not is_write(node.op) and node.op not in rules.CONTROL_FLOW and (bool(view.consumers[name]) or is_tuples(view, node))
+
+
+def _is_gradient(view: GraphView, name: str) -> bool:
+    """Whether broadcasting is undone up to the op `name`, as it is for what `tf.gradients` returns."""
+    return view.nodes[name].op == "Reshape" and view.nodes[view.nodes[name].inputs[0][0]].op == "Sum"
 
 
 def _is_awaited(view: GraphView, name: str, ends: Iterable[str]) -> bool:
