@@ -7,6 +7,7 @@ CORE = frozenset(
         "activations.selected",
         "attention.colocated",
         "branches.recurrent_by_hand",
+        "callables.connected",
         "callables.make_callable",
         "callables.from_options",
         "control_flow.loops_v1",

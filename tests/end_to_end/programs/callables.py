@@ -49,6 +49,43 @@ def program_make_callable(record):
     record.graph("graph")
 
 
+def program_connected(record):
+    """What is fed is a value of the graph, as Keras feeds symbolic inputs: a variable's, a reference's, a sum, a constant."""
+    x, start = tf.placeholder(tf.float32, [2, 2], name="x"), tf.random_normal_initializer(seed=5)
+    w = tf.get_variable("w", [2, 2], initializer=tf.random_normal_initializer(seed=3))
+    y = tf.nn.tanh(tf.matmul(x, w), name="y")
+    train = tf.train.MomentumOptimizer(0.1, 0.9).minimize(tf.reduce_sum(y * y))
+    held = tf.get_variable("held", [2, 2], initializer=start, use_resource=True)
+    ref = tf.get_variable("ref", [2, 2], initializer=start, use_resource=False)
+    total = tf.add_n([tf.tanh(held), held * 0.3, tf.sin(ref)])
+    values = [held.read_value(), tf.identity(ref), total, tf.constant(1.5, shape=[2, 2])]
+    written = tf.group(held.assign_add(tf.ones([2, 2])), ref.assign(ref * 0.5))
+    with tf.Session() as sess:
+        sess.run(tf.global_variables_initializer())
+        steps = []
+        for value in values:
+            options = config_pb2.CallableOptions(fetch=["y:0", w.name], target=[train.name])
+            options.tensor_connection.add(from_tensor=value.name, to_tensor=x.name)
+            steps.append(sess._make_callable_from_options(options))
+        for k in range(6):
+            for number, step in enumerate(steps):
+                record.value(f"{number} {k}", step())
+            sess.run(written)
+        record.value("variables", sess.run(tf.global_variables()))
+        for ends in (
+            {"from_tensor": "nowhere:0", "to_tensor": x.name},
+            {"from_tensor": "held/Read/ReadVariableOp:0", "to_tensor": "none:0"},
+        ):
+            options = config_pb2.CallableOptions(fetch=["y:0"])
+            options.tensor_connection.add(**ends)
+            with record.error(f"unknown {sorted(ends.values())}"):
+                sess._make_callable_from_options(options)()
+        options = config_pb2.CallableOptions(fetch=["y:0"], feed=[x.name])
+        options.tensor_connection.add(from_tensor=values[0].name, to_tensor=x.name)
+        with record.error("fed and connected"):
+            sess._make_callable_from_options(options)(np.ones((2, 2), np.float32))
+
+
 def program_from_options(record):
     x, w, y, noise, train = build()
     data = np.ones((2, 2), np.float32)

@@ -91,7 +91,9 @@ class Callables:
         names_ = [*proto.feed, *proto.fetch]
         more = proto.tensor_connection or proto.feed_devices or proto.fetch_devices or proto.fetch_skip_sync
         if more or any(len(set(each)) < len(each) for each in (proto.feed, proto.fetch)) or any(":" not in n for n in names_):
-            kind = Kind(step_kind(list(proto.feed), list(proto.fetch), [*proto.target]), ((), (), ()))
+            ties = proto.tensor_connection  # one value is fetched, as it were, and the other fed with it
+            feeds, fetches = [*proto.feed, *(tie.to_tensor for tie in ties)], [*proto.fetch, *(tie.from_tensor for tie in ties)]
+            kind = Kind(step_kind(feeds, fetches, [*proto.target]), ((), (), ()))
             kind.in_parts = bool(proto.tensor_connection)
             kinds.uncertain.add(kind.step)
             return kind, proto, None
