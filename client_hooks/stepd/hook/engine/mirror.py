@@ -21,6 +21,7 @@ from stepd.hook.engine.graphview import split_input, with_node
 # Grappler leaves graphs of fewer ops as they are, if its config does not say otherwise (`min_graph_nodes`).
 SMALLEST = 4
 _SOURCES = frozenset({"Const", "Identity", "NoOp", "Placeholder"})
+_RARE = 0x73746570  # a value that no constant of a program is likely to have
 
 
 def scopes_of(name: str) -> Iterable[str]:
@@ -164,13 +165,14 @@ class Mirror:
         return made
 
     def _begin(self, versions: Any) -> None:
+        """Begin with the lowest constant, of which Grappler makes one with no constant of the program's (see `ballast`)."""
         graph = graph_pb2.GraphDef(versions=versions)
         node = graph.node.add(name=names.LOWEST, op="Const", device=self._lowest_on)
         node.attr["dtype"].type = types_pb2.DT_INT32
         tensor = node.attr["value"].tensor
         tensor.dtype = types_pb2.DT_INT32
         tensor.tensor_shape.SetInParent()
-        tensor.int_val.append(0)
+        tensor.int_val.append(_RARE)
         (self.lowest,) = capi.import_graph_def(self.graph, graph.SerializeToString(), None, None, [node.name])
 
     def _placed(self, graph_def: bytes) -> bytes:
