@@ -102,3 +102,16 @@ def test_the_programs_own_traces_show_none_of_it(hooked: Any) -> None:
     names = seen(asked=True)[1]
     assert any("Mul" in name or "mul" in name for name in names)
     assert not [name for name in names if "stepd" in name]
+
+
+def test_no_constant_of_the_programs_becomes_one_with_the_hooks(hooked: Any) -> None:
+    listener = hooked(chaos=Chaos(1, "in-session", seed=2, devices=2))
+    with tf.Graph().as_default():
+        x = tf.placeholder(tf.float32, [4, 3], name="x")
+        first = tf.exp(tf.gather(tf.tanh(x), tf.constant(0, name="zero")))
+        with tf.Session() as session:
+            for _ in range(12):
+                metadata = tf.RunMetadata()
+                session.run(first, {x: np.ones((4, 3))}, tf.RunOptions(output_partition_graphs=True), metadata)
+                assert "zero" in {node.name for graph in metadata.partition_graphs for node in graph.node}
+    assert any(switch.ok and not switch.rollback for switch in listener.switches)
