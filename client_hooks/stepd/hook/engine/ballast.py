@@ -101,7 +101,9 @@ def weight(view: GraphView, step: StepKind, made: Made) -> int:
 
     def device(name: str) -> str:
         user = whose.get(name, name)
-        return made.device(user) if user in view.nodes else made.nodes[name].device
+        if user in view.nodes:
+            return made.device(user)
+        return made.nodes[name].device if name in made.nodes else ""
 
     here = {name: made.names.get(name, name) for name in fetched | targets | fed}
     stand_ins = {made.fetched[name] for name in fetched if name in made.fetched}
