@@ -98,3 +98,19 @@ def program_experts(record):
     optimizer = tf.train.RMSPropOptimizer(0.01)
     train = optimizer.apply_gradients(zip(gradients, tf.trainable_variables(), strict=True))
     trained(record, [loss, gradients[0], gate], train, x, y)
+
+
+def program_choices(record):
+    """Which of saturated values is the largest: the function, the place and who takes it lie on devices of their own."""
+    x, y = tf.placeholder(tf.float32, [6, 8], "x"), tf.placeholder(tf.float32, [6, 3], "y")
+    logits = dense(x, 3, "logits")
+    chosen = []
+    for k, function in enumerate((tf.sigmoid, tf.tanh, tf.math.erf, tf.sigmoid)):
+        with on(k):
+            sure = function(60.0 * logits)
+        with on(k + 1):
+            place = tf.argmax(sure, 1)
+        with on(k if k < DEVICES else k + 2):  # the last one makes Grappler's graph a wrong one
+            chosen.append(tf.identity(place) + 1)
+    train = tf.train.GradientDescentOptimizer(0.1).minimize(tf.reduce_mean(tf.square(logits - y)))
+    trained(record, chosen, train, x, y)

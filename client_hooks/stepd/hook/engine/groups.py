@@ -48,6 +48,9 @@ def of(view: GraphView, home: Callable[[Node], str]) -> tuple[tuple[tuple[str, .
         union.join(one, other)
         if where(one) != where(other):
             spread[one] = f"the program has it on another device than {other}, with which it would be joined"
+            # Whether what is left of the function goes, or spoils the step, hangs on who takes the place (`rules.FUSED`).
+            for reader in _takers(view, other) if view.nodes[other].op in rules.PLACES else ():
+                union.join(other, reader)
     for names in union.sets() if spread else ():
         # What waits across devices does so for longer, which says what Grappler puts in another order; not with a reader elsewhere.
         for name in () if spread.keys().isdisjoint(names) else unwanted.awaiting(view, names):
@@ -69,6 +72,14 @@ def of(view: GraphView, home: Callable[[Node], str]) -> tuple[tuple[tuple[str, .
                 for one in _handed_on(view, source):
                     union.join(one, node.name)
     return tuple(tuple(names) for names in union.sets() if len(names) > 1), spread
+
+
+def _takers(view: GraphView, name: str) -> Iterator[str]:
+    """Who takes the value `name`, also behind what only hands it on."""
+    for taker in graphview.takers(view, name):
+        yield taker
+        if unchanged.handed_on(view, view.nodes[taker]):
+            yield from _takers(view, taker)
 
 
 def _handed_on(view: GraphView, name: str) -> Iterator[str]:

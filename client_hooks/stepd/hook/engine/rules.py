@@ -109,6 +109,7 @@ _MONOTONIC = frozenset({
     "Acos", "Acosh", "Asin", "Asinh", "Atan", "Atanh", "Ceil", "Elu", "Erf", "Erfc", "Exp", "Expm1", "Floor", "Log", "Log1p",
     "Neg", "Relu", "Relu6", "Rint", "Rsqrt", "Selu", "Sigmoid", "Sign", "Sinh", "Softplus", "Softsign", "Sqrt", "Tanh",
 })  # fmt: skip
+PLACES = frozenset({"ArgMax", "ArgMin"})
 HOISTED = _UNARY | EXACT | {"Digamma", "Erf", "Erfc", "Inv", "Lgamma", "Selu", "Softplus", "Softsign"}
 # The largest value of a monotonic function is that of the largest argument, which Grappler looks for instead. Where only its place
 # is wanted the function becomes an Identity, of a wrong type: on a device apart from both neighbours it stays, and the whole step,
@@ -117,7 +118,7 @@ FUSED = (
     (CONTRACTIONS, _EPILOGUES | _TERMS | {"Squeeze"}),
     (_BIASED, _EPILOGUES | _TERMS),
     (frozenset({"Pad"}), CONTRACTIONS),
-    (_MONOTONIC, frozenset({"ArgMax", "ArgMin"})),
+    (_MONOTONIC, PLACES),
     (_MONOTONIC - EXACT, frozenset({"Max", "Min", "MaxPool", "MaxPoolV2", "MaxPool3D"})),
     (frozenset({"Softmax", "Add", "AddV2"}), frozenset({"Log"})),
 )  # fmt: skip
