@@ -11,12 +11,11 @@ from collections.abc import Collection, Iterable, Mapping
 
 from tensorflow.core.framework import types_pb2
 
+from stepd.hook.engine import rules
 from stepd.hook.engine.graphview import GraphView
 from stepd.hook.order.conditions import Conditions, in_a_round, loops, of_input
 from stepd.hook.order.walk import EXIT, NEXT, needs, sorted_by_needs
 
-_MERGE = frozenset({"Merge", "RefMerge"})
-_SWITCH = frozenset({"Switch", "RefSwitch"})
 _EVERYTHING = -1  # as a set of bits
 
 
@@ -90,7 +89,7 @@ class Before:
         if name in self._turned:
             entered = [self._of_input(read) for read in inputs if self._view.nodes[read[0]].op not in NEXT]
             return _all(entered) & self._turned[name] | self._bits[name]
-        if node.op in _MERGE:
+        if node.op in rules.MERGES:
             return self._merged([read for read in inputs if read[1] >= 0]) | _any(self._of_input(r) for r in inputs if r[1] < 0)
         waits = _any(self._of_input(read) for read in inputs)
         return waits | self._of_all_rounds(inputs[0][0]) if node.op in EXIT and inputs else waits
@@ -98,7 +97,7 @@ class Before:
     def _of_input(self, read: tuple[str, int]) -> int:
         source, index = read
         node = self._view.nodes[source]
-        goes_on = node.op in _SWITCH and index == 1 and node.inputs[1][0] in self._rounds
+        goes_on = node.op in rules.SWITCHES and index == 1 and node.inputs[1][0] in self._rounds
         return self._reached[source] | (self._bits[node.inputs[1][0]] if goes_on else 0)
 
     def _merged(self, inputs: list[tuple[str, int]]) -> int:
@@ -119,7 +118,7 @@ class Before:
     def _of_all_rounds(self, switch: str) -> int:
         """Of the Exit of a variable: what has run in every round, since the variable needed it and was handed on."""
         node = self._view.nodes[switch]
-        merge, condition = (node.inputs[0][0], node.inputs[1][0]) if node.op in _SWITCH else ("", "")
+        merge, condition = (node.inputs[0][0], node.inputs[1][0]) if node.op in rules.SWITCHES else ("", "")
         if merge not in self._turned or condition not in self._rounds or not self._is_carried(merge):
             return 0
         last = self._reached[condition]  # runs also in the round that ends the loop
@@ -132,14 +131,14 @@ class Before:
 
 def _turns(view: GraphView, name: str) -> bool:
     """Is this the Merge with which a variable of a loop begins each round?"""
-    return view.nodes[name].op in _MERGE and any(view.nodes[source].op in NEXT for source, _ in view.nodes[name].inputs)
+    return view.nodes[name].op in rules.MERGES and any(view.nodes[source].op in NEXT for source, _ in view.nodes[name].inputs)
 
 
 def _known(view: GraphView, fed: Collection[tuple[str, int]]) -> bool:
     """Do the graph's own conditions hold? Not where one is fed in the middle, or what a branch begins with."""
     for source, index in fed:
         node = view.nodes.get(source)
-        if node is not None and (node.op in _SWITCH or (view.outputs(source)[index] == types_pb2.DT_BOOL and node.inputs)):
+        if node is not None and (node.op in rules.SWITCHES or (view.outputs(source)[index] == types_pb2.DT_BOOL and node.inputs)):
             return False
     return True
 

@@ -14,11 +14,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
+from stepd.hook.engine import rules
 from stepd.hook.engine.graphview import GraphView, Node
 from stepd.hook.order.conditions import NONE, Conditions, loops, merged, of_input
 from stepd.hook.order.walk import ENTER, EXIT, NEXT, needs, sorted_by_needs
 
-_MERGE = frozenset({"Merge", "RefMerge"})
 _ALIVE = 1
 
 
@@ -77,7 +77,7 @@ def _conditions(
             held[name] = leaving.get(around[name], NONE)
             if above - {(f"{conditions.get(around[name])}:0", 1 - _ALIVE)} - held[name]:  # it may leave as a dead value
                 held[name] |= {(name, _ALIVE)}
-        elif node.op in _MERGE:
+        elif node.op in rules.MERGES:
             turns = any(view.nodes[source].op in NEXT for source, _ in node.inputs)
             held[name] = NONE if turns else _after_merge(view, held, node)
         elif node.op == "ControlTrigger":  # runs, whatever it waits for is dead

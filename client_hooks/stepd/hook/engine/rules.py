@@ -49,6 +49,7 @@ MADE_ONCE = frozenset({"MatchingFiles", "ReadFile", "GenerateVocabRemapping", "P
 
 # Of the inputs of these, one output has a value in a run.
 SWITCHES = frozenset({"Switch", "RefSwitch", "_SwitchN"})
+MERGES = frozenset({"Merge", "RefMerge"})
 
 # Their kernels read a file when they are made: op -> what names it, and beginnings of names that stand for no file.
 FILE_OF_KERNEL = {

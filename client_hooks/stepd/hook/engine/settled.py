@@ -12,8 +12,6 @@ from collections.abc import Iterator
 from stepd.hook.engine import folded, graphview, rules
 from stepd.hook.engine.graphview import GraphView, Node
 
-_SWITCHES = frozenset({"Switch", "RefSwitch"})
-MERGES = frozenset({"Merge", "RefMerge"})
 _BRANCHES = frozenset({"If", "StatelessIf", "Case", "StatelessCase"})
 # Conditions in conditions that a way through a branch is followed into.
 _DEEPEST = 8
@@ -54,7 +52,7 @@ def ends(view: GraphView) -> frozenset[str]:
 def _ends(view: GraphView) -> Iterator[str]:
     constants = folded.constants(view)
     for node in view.nodes.values():
-        if node.op in _SWITCHES and node.inputs[1][0] in constants:
+        if node.op in rules.SWITCHES and node.inputs[1][0] in constants:
             yield node.name
             yield from _ends_behind(view, node)
         elif node.op in _BRANCHES and node.inputs[0][0] in constants:
@@ -69,7 +67,7 @@ def _ends_behind(view: GraphView, switch: Node) -> Iterator[str]:
         name, depth = stack.pop()
         for user in graphview.takers(view, name):
             op = view.nodes[user].op
-            inside = depth + (op in _SWITCHES) - (op in MERGES)
+            inside = depth + (op in rules.SWITCHES) - (op in rules.MERGES)
             if inside == 0:
                 yield user
             elif inside <= _DEEPEST and (user, inside) not in seen:

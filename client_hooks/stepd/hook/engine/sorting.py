@@ -9,13 +9,11 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Collection, Mapping
 
-from stepd.hook.engine import graphview
+from stepd.hook.engine import graphview, rules
 from stepd.hook.engine.graphview import Node
+from stepd.hook.order.walk import NEXT
 
 _HANDING = frozenset({"Identity", "StopGradient", "PreventGradient"})
-_MERGES = frozenset({"Merge", "RefMerge"})
-_SWITCHES = frozenset({"Switch", "RefSwitch"})
-_ROUNDS = frozenset({"NextIteration", "RefNextIteration"})
 
 
 def listed(
@@ -36,8 +34,8 @@ def listed(
     waits = {name: len(given) for name, given in kept.items()}
     ready = deque(name for name, count in waits.items() if not count)
     for name, given in kept.items():
-        if name in nodes and nodes[name].op in _MERGES:  # it does not wait for the next round of a loop
-            waits[name] -= sum(source in nodes and nodes[source].op in _ROUNDS for source in given)
+        if name in nodes and nodes[name].op in rules.MERGES:  # it does not wait for the next round of a loop
+            waits[name] -= sum(source in nodes and nodes[source].op in NEXT for source in given)
     order = []
     while ready:
         order.append(ready.popleft())
@@ -74,7 +72,8 @@ def _without_handing(
         for source, index in nodes[name].inputs if given else ():
             if source in readers:
                 readers[source] += 1
-                if nodes[name].op in functions or (nodes[source].op == "Identity" and (index < 0 or nodes[name].op in _MERGES)):
+                op, of_identity = nodes[name].op, nodes[source].op == "Identity"
+                if op in functions or (of_identity and (index < 0 or op in rules.MERGES)):
                     suspects.discard(source)
 
     def goes(name: str) -> bool:
@@ -82,7 +81,7 @@ def _without_handing(
         if len(given) * readers[name] > len(given) + readers[name]:
             return False  # it would make more edges of fewer
         if nodes[name].op == "Identity" and (
-            len(given) > 1 or any(one in nodes and nodes[one].op in _SWITCHES for one, _ in given)
+            len(given) > 1 or any(one in nodes and nodes[one].op in rules.SWITCHES for one, _ in given)
         ):
             return False
         return all(_may_be_read_past(nodes, source, index, functions) and device(source) == device(name) for source, index in given)

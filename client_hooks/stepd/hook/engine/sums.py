@@ -120,7 +120,7 @@ def _hands_on(view: GraphView, node: Node) -> list[str] | None:
     if node.name not in settled.ends(view) or node.op not in rules.CONTROL_FLOW:
         return None
     given = [source for source, index in node.inputs if index >= 0]
-    return given if node.op in settled.MERGES else given[:1]
+    return given if node.op in rules.MERGES else given[:1]
 
 
 def _may_change_nothing(view: GraphView, node: Node) -> bool:

@@ -17,6 +17,7 @@ from typing import NamedTuple
 from stepd.hook.engine import rules
 from stepd.hook.engine.graphview import GraphView, Node
 from stepd.hook.engine.races import is_write
+from stepd.hook.order.walk import NEXT
 
 _HANDS_ON = rules.UNDOES_BROADCASTING & {"Sum", "Reshape", "Identity"}
 _MOST = 16  # ops that are looked through: an exponent's gradient has nine
@@ -179,10 +180,7 @@ def _comes_before(view: GraphView, one: str, other: str) -> bool:
 def _before(view: GraphView, bits: Mapping[str, int]) -> dict[str, int]:
     """Op -> the bits of what comes before it; of a loop, in its first round. None, where a program made a cycle of its own."""
     before: dict[str, int] = {}
-    awaited = {
-        name: [] if node.op in ("NextIteration", "RefNextIteration") else [source for source, _ in node.inputs]
-        for name, node in view.nodes.items()
-    }
+    awaited = {name: [] if node.op in NEXT else [source for source, _ in node.inputs] for name, node in view.nodes.items()}
     try:
         order = [*graphlib.TopologicalSorter(awaited).static_order()]
     except graphlib.CycleError:

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator
 from typing import NamedTuple
 
-from stepd.hook.engine import sums, twins
+from stepd.hook.engine import rules, sums, twins
 from stepd.hook.engine.classify import Classes
 from stepd.hook.engine.graphview import GraphView, is_ref, split_input
 from stepd.hook.engine.races import HAND_ON
@@ -68,7 +68,7 @@ def liftable(view: GraphView, classes: Classes) -> Lifts:
     seen = (name for name in order if name in in_place or not _only_computes(view, name))
     numbers = {name: number for number, name in enumerate(seen)}
     # A Merge goes on when one of its inputs is there: who waits for it does not wait for all that is above it.
-    merges = frozenset(name for name in order if view.nodes[name].op in ("Merge", "RefMerge"))
+    merges = frozenset(name for name in order if view.nodes[name].op in rules.MERGES)
     whole = behind(order, needed, numbers, merges)
     now, count = whole, -1
     while len(left) != count:  # what one lift takes away another may have relied upon

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
 
+from stepd.hook.engine import rules
 from stepd.hook.engine.graphview import GraphView
 from stepd.hook.order.walk import ENTER, EXIT, NEXT
 
@@ -15,8 +16,6 @@ from stepd.hook.order.walk import ENTER, EXIT, NEXT
 Conditions = frozenset[tuple[str, int]]
 NONE: Conditions = frozenset()
 
-_SWITCH = frozenset({"Switch", "RefSwitch"})
-_MERGE = frozenset({"Merge", "RefMerge"})
 _UNKNOWN = frozenset({"_SwitchN", "_XlaMerge", "RefSelect"})
 
 
@@ -42,7 +41,7 @@ def in_a_round(view: GraphView, order: Iterable[str], around: Mapping[str, tuple
             found[name] = NONE
         elif node.op in EXIT:
             found[name] = entered.get(around[name])
-        elif node.op in _MERGE:
+        elif node.op in rules.MERGES:
             turns = any(view.nodes[source].op in NEXT for source, _ in node.inputs)
             found[name] = NONE if turns else merged(above)
         else:
@@ -68,7 +67,7 @@ def _loops_after(view: GraphView, loops: Mapping[str, tuple[str, ...]], source: 
 def of_input(view: GraphView, found: Mapping[str, Conditions | None], source: str, index: int) -> Conditions | None:
     """What must hold for an input to be alive."""
     node, held = view.nodes[source], found.get(source)
-    if held is None or node.op not in _SWITCH or index < 0:
+    if held is None or node.op not in rules.SWITCHES or index < 0:
         return held
     predicate, output = node.inputs[1]
     # tf.cond hands its predicate on to the ops of its branches, not to the pivots; a loop in a branch may be given it.
