@@ -78,6 +78,7 @@ class Copy:
         self._here: dict[str, str] = {}
         self._nodes: dict[str, Node] = {}  # as they were made
         self._weights: dict[StepKind, int] = {}  # of the ballast that a step is asked for
+        self.unlike: dict[StepKind, str] = {}  # step that was compared -> an op that computes something else than plainly, or ""
         # Of kinds that were prepared for.
         self.routes: dict[Kind, Route] = {}
 
@@ -174,11 +175,12 @@ class Copy:
         made = self._copied(view, view.ancestors(name for kind in kinds for name in kind.ops()))
         for kind in kinds:
             if kind.step not in self._weights:
-                self._weights[kind.step] = ballast.weight(view, kind.step, self._made(view)) if self.plan.device_of else 0
+                self._weights[kind.step] = ballast.weight(view, kind.step, self.made(view)) if self.plan.device_of else 0
                 made += self._mirror.ballast.make(self._weights[kind.step], self._mirror.user_graph.graph_def_versions)
         return made
 
-    def _made(self, view: GraphView) -> ballast.Made:
+    def made(self, view: GraphView) -> ballast.Made:
+        """What it is made of, and where that lies."""
         device, plain = functools.partial(self._device, view), functools.partial(self._home, view)
         fetched = {name: here for name, (here, _) in self._to_fetch.items()}
         return ballast.Made(self._nodes, self._here_names(), fetched, self.plan.device_of, device, plain)
@@ -277,6 +279,10 @@ class Copy:
         targets += self.besides(kind, (capi.op_name(t.oper) for t in kind.fetches), map(capi.op_name, kind.targets))
         feeds = {t: self._output(t) for t in kind.feeds}
         return Route(feeds, fetches, targets)
+
+    def serves(self, kind: Kind) -> bool:
+        """Is anything copied of what a run of `kind` asks for?"""
+        return not self._operations.keys().isdisjoint(kind.ops())
 
     def besides(self, kind: Kind, *ops: Iterable[str]) -> list[Any]:
         """What else of the mirror a run of `kind`, which asks for the user's `ops`, is asked for. One that asks for none that is

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from typing import Any
 
 from tensorflow.python.framework import dtypes
@@ -49,9 +49,9 @@ def together(view: GraphView) -> Iterator[tuple[str, str]]:
             yield from ((source, name) for source, k in node.inputs if k >= 0)
 
 
-def _made_of(view: GraphView, known: set[str]) -> frozenset[str]:
+def _made_of(view: GraphView, known: Collection[str]) -> frozenset[str]:
     """Constants, also those that wait for something, `known`, and what is computed of nothing else."""
-    found = known | {name for name, node in view.nodes.items() if node.op == "Const"}
+    found = {*known, *(name for name, node in view.nodes.items() if node.op == "Const")}
     stack = list(found)
     while stack:
         for name in view.consumers[stack.pop()]:

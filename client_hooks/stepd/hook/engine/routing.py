@@ -18,6 +18,7 @@ from stepd.hook.engine.devices import Devices
 from stepd.hook.engine.faults import reason
 from stepd.hook.engine.kinds import Kind, Route
 from stepd.hook.engine.last_reads import concerns
+from stepd.hook.engine.likeness import Likeness
 from stepd.hook.engine.mirror import Mirror
 from stepd.hook.engine.refusals import NotQuietError, SwitchRefusedError
 from stepd.hook.engine.resource_numbers import NUMBERS
@@ -82,6 +83,8 @@ class Routing:
         made.making.ordering = Ordering(engine.settings.order, pools(devices, self._threads() if direct else 0), native, tables)
         made.making.other_kinds, made.build_callables = engine.callables.kinds, engine.callables.build_ahead
         made.making.known = engine.known
+        if all(d.type == "CPU" for d in devices.all):
+            made.likeness = Likeness(config, [d.name for d in devices.all])
         return made
 
     def _threads(self) -> int:

@@ -22,7 +22,9 @@ def unbroken(work: Callable[[], T]) -> T:
 
     Raises what `work` raises; else the first exception that a signal handler raised meanwhile.
     """
-    if threading.current_thread() is not threading.main_thread() or sys.is_finalizing():  # no other thread runs any more
+    # Not `current_thread`, which enters a thread of TensorFlow's own among the program's for good.
+    elsewhere = threading.get_ident() != threading.main_thread().ident
+    if elsewhere or sys.is_finalizing():  # no other thread runs any more
         return work()
     done: list[Any] = []
     failed: list[BaseException] = []

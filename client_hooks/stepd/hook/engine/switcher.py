@@ -23,6 +23,7 @@ from stepd.hook.engine.graphview import GraphView
 from stepd.hook.engine.homes import Homes
 from stepd.hook.engine.kinds import Kind, Route, patience
 from stepd.hook.engine.last_reads import LastReads, concerns
+from stepd.hook.engine.likeness import Likeness
 from stepd.hook.engine.making import Making
 from stepd.hook.engine.mirror import Mirror
 from stepd.hook.engine.refusals import NotQuietError, SwitchRefusedError
@@ -52,6 +53,7 @@ class Switcher:
         # No method of this object: what it has would wait for the next time at which Python looks for cycles.
         self.new_prefix: Callable[[], str] = functools.partial(_new_prefix, itertools.count(1))
         self.last_reads = LastReads(mirror, self.new_prefix)
+        self.likeness: Likeness | None = None  # where it is told how its steps compute
         self.making = Making(mirror, devices, self.sight, self.homes, self.new_prefix, most_copies)
 
     def attach(self, on_switch: Callable[[], None], lock: Any, build_in: Building) -> None:
@@ -100,6 +102,10 @@ class Switcher:
                 new += serving.grow(self.view(), served)
             self._extend(session, new)
             routes = {k: self._on(session, serving, k) for serving, served in by_copy.items() for k in served if not k.in_parts}
+            view, graph = self.view(), self._graph() if routes else b""
+        for serving, served in by_copy.items():
+            for kind in routes.keys() & served:
+                self._compare(serving, kind, routes[kind], view, graph)
         for kind in routes:
             calm()
             routes[kind] = self._built(kind, routes[kind])
@@ -219,7 +225,24 @@ class Switcher:
         new = copy.grow(self.view(), [kind])
         if new:
             self._extend(session, new)
-        return self._on(session, copy, kind)
+        route = self._on(session, copy, kind)
+        if new and not kind.in_parts:
+            self._compare(copy, kind, route, self.view(), self._graph())
+        return route
+
+    def _graph(self) -> bytes:
+        """The session's graph, for `_compare`."""
+        return b"" if self.likeness is None else capi.graph_handle_bytes(self.mirror.graph.handle)
+
+    def _compare(self, copy: Copy, kind: Kind, route: Route, view: GraphView, graph: bytes) -> None:
+        """Raise where a step on `copy` computes something else than plainly. Parts of what is split do, as the operator allowed."""
+        if self.likeness is None or copy.plan.splits or not copy.serves(kind):
+            return
+        if kind.step not in copy.unlike:
+            aliases = {name: here for name, (here, _) in self.mirror.aliases.items()}
+            copy.unlike[kind.step] = self.likeness.difference(view, kind, route, copy.made(view), graph, aliases)
+        if op := copy.unlike[kind.step]:
+            raise SwitchRefusedError(f"Grappler would have {op} computed otherwise there, in last bits perhaps")
 
     def _on(self, session: Any, copy: Copy, kind: Kind) -> Route:
         """The route of `kind` on a copy that has all that it needs."""

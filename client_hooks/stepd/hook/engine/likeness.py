@@ -1,0 +1,163 @@
+"""Whether a step on a copy computes the very bits that it computes plainly: asks Grappler what it makes of both, and compares.
+
+Which ops Grappler rewrites, and how, hangs on where they and their neighbours lie. The rules of `groups` keep together what it is
+known to rewrite; this is the proof, for a step and a copy, that nothing else is lost. A copy of which it fails is not used.
+"""
+
+from __future__ import annotations
+
+import math
+import weakref
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from tensorflow.core.framework import graph_pb2, node_def_pb2
+from tensorflow.core.protobuf import config_pb2, device_properties_pb2, meta_graph_pb2
+from tensorflow.python.framework import dtypes
+
+from stepd.hook.engine import capi, graphview, names
+from stepd.hook.engine.ballast import Made
+from stepd.hook.engine.graphview import GraphView, split_input
+from stepd.hook.engine.kinds import Kind, Route
+from stepd.hook.engine.value_numbers import Numbers, numbered
+from stepd.hook.log import logger as log
+from stepd.hook.ports import StepKind
+
+# Of a graph that is looked at, whose constants would be copied several times, and of a feed, of which Grappler makes an example.
+_MOST_BYTES = 128 << 20
+# Of what is fed. TensorFlow ends the process where it cannot make an example of a type.
+_FED = frozenset(dtypes.as_dtype(name).as_datatype_enum for name in (
+    "bool", "string", "uint8", "uint16", "uint32", "uint64", "int8", "int16", "int32", "int64",
+    "float16", "bfloat16", "float32", "float64", "complex64", "complex128",
+))  # fmt: skip
+
+
+class _Plain(NamedTuple):
+    """What a step computes plainly. `numbers`: of all its ops."""
+
+    fetched: Mapping[str, bytes]
+    effects: tuple[bytes, ...]
+    numbers: frozenset[bytes]
+
+
+class Likeness:
+    """What the steps of one session's program compute."""
+
+    def __init__(self, config: Any, devices: Sequence[str]) -> None:
+        """`config`: the session's, None if it has none; `devices`: the full names of its devices."""
+        self._config = config if config is not None else config_pb2.ConfigProto()
+        self._devices = devices
+        self._plain: weakref.WeakKeyDictionary[GraphView, dict[StepKind, _Plain]] = weakref.WeakKeyDictionary()
+
+    def difference(self, view: GraphView, kind: Kind, route: Route, made: Made, graph: bytes, aliases: Mapping[str, str]) -> str:
+        """An op of the step `kind` that computes something else on a copy, which is `made` of these and reached by `route`; "" if
+        none does, or if Grappler cannot be asked. `graph`: the session's; `aliases`: the program's ops of another name in it."""
+        if self._config.graph_options.rewrite_options.disable_meta_optimizer or len(graph) > _MOST_BYTES:
+            return ""
+        try:
+            return self._difference(view, kind, route, made, graph_pb2.GraphDef.FromString(graph), aliases)
+        except Exception as e:
+            log.debug("what Grappler makes of a step is not known: %s", e)
+            return ""
+
+    def _difference(
+        self, view: GraphView, kind: Kind, route: Route, made: Made, graph: graph_pb2.GraphDef, aliases: Mapping[str, str]
+    ) -> str:
+        users = {here: name for name, here in aliases.items()}
+        plain = self._plain.setdefault(view, {}).get(kind.step)
+        if plain is None:
+            plain = self._plain[view][kind.step] = self._plainly(view, kind.step, made, graph, aliases)
+        whose = users | {here: name for name, here in made.names.items()}
+
+        def user_name(name: str) -> str:
+            return whose.get(name) or names.user_text(name, users)
+
+        def device(name: str) -> str:
+            user = whose.get(name, name)
+            return made.device(user) if user in view.nodes else ""
+
+        fetches = {capi.output_name(user): capi.output_name(here) for user, here in zip(kind.fetches, route.fetches, strict=True)}
+        fed = {capi.op_name(here.oper) for here in route.feeds.values()}
+        ends = {split_input(name)[0] for name in fetches.values()} | {capi.op_name(operation) for operation in route.targets}
+        left = self._left(graph, ends | fed, fed, device)
+        found = numbered(left, user_name)
+        for user, here in fetches.items():
+            if found.value(*split_input(here)) != plain.fetched[user]:
+                return _first_other(left, found, plain.numbers, user_name) or split_input(user)[0]
+        if found.effects != plain.effects:
+            return _first_other(left, found, plain.numbers, user_name) or "that writes"
+        return ""
+
+    def _plainly(
+        self, view: GraphView, step: StepKind, made: Made, graph: graph_pb2.GraphDef, aliases: Mapping[str, str]
+    ) -> _Plain:
+        users = {here: name for name, here in aliases.items()}
+        ends, fed = step.fetches + step.targets + step.feeds, step.feeds
+        here = [{aliases.get(name, name) for name, _ in map(split_input, each)} for each in (ends, fed)]
+
+        def user_name(name: str) -> str:
+            return users.get(name, name)
+
+        def device(name: str) -> str:
+            return made.home(user_name(name)) if user_name(name) in view.nodes else ""
+
+        found = numbered(self._left(graph, *here, device), user_name)
+        places = {name: split_input(name) for name in step.fetches}
+        fetched = {name: found.value(aliases.get(op, op), index) for name, (op, index) in places.items()}
+        return _Plain(fetched, found.effects, frozenset(found.of.values()))
+
+    def _left(
+        self, graph: graph_pb2.GraphDef, ends: Collection[str], fed: Collection[str], device: Callable[[str], str]
+    ) -> graph_pb2.GraphDef:
+        """What Grappler leaves of the part of `graph` that a step needs. `ends`: the ops that the step is asked for or `fed`."""
+        from tensorflow.python.grappler import cluster, tf_optimizer
+
+        nodes = {node.name: node for node in graph.node}
+        needed, stack = set[str](), list(ends)
+        while stack:
+            name = stack.pop()
+            if name not in needed:
+                needed.add(name)
+                stack += () if name in fed else (source for source, _ in map(split_input, nodes[name].input))
+        meta = meta_graph_pb2.MetaGraphDef()
+        meta.graph_def.versions.CopyFrom(graph.versions)
+        meta.graph_def.library.CopyFrom(graph.library)
+        for node in graph.node:
+            if node.name in needed:
+                one = meta.graph_def.node.add()
+                one.CopyFrom(_stand_in(node) if node.name in fed and node.op != "Placeholder" else node)
+                _check_example(one)
+                one.device = device(node.name) or node.device
+                if names.COLOCATION in one.attr:  # or it would be forgotten, by which ops that are equal otherwise differ
+                    one.attr[names.LEFT].CopyFrom(one.attr[names.COLOCATION])
+        meta.collection_def["train_op"].node_list.value.extend(sorted(ends))
+        known = [device_properties_pb2.NamedDevice(name=name) for name in self._devices]
+        for one in known:
+            one.properties.type = "CPU"
+        return tf_optimizer.OptimizeGraph(self._config, meta, verbose=False, cluster=cluster.Cluster(devices=known))
+
+
+def _stand_in(node: node_def_pb2.NodeDef) -> node_def_pb2.NodeDef:
+    """A Placeholder in the place of what is fed: Grappler is to know nothing of its value."""
+    made = node_def_pb2.NodeDef(name=node.name, op="Placeholder")
+    made.attr["dtype"].type = graphview.output_types(node)[0]
+    made.attr["shape"].shape.unknown_rank = True
+    return made
+
+
+def _check_example(node: node_def_pb2.NodeDef) -> None:
+    """Raise ValueError where Grappler cannot well make an example of a Placeholder."""
+    if node.op == "Placeholder":
+        dtype, dims = node.attr["dtype"].type, [max(dim.size, 1) for dim in node.attr["shape"].shape.dim]
+        if dtype not in _FED or math.prod(dims) * dtypes.as_dtype(dtype).size > _MOST_BYTES:
+            raise ValueError(f"{node.name} is a Placeholder of type {dtype} and shape {dims}")
+
+
+def _first_other(graph: graph_pb2.GraphDef, found: Numbers, known: Collection[bytes], user_name: Callable[[str], str]) -> str:
+    """An op that computes what plainly none does, of values that are computed plainly."""
+    for node in graph.node:
+        number = found.of.get(node.name)
+        sources = [found.handed_on.get(each, each)[0] for each in map(split_input, node.input) if each[1] >= 0]
+        if number is not None and number not in known and sources and all(found.of.get(name) in known for name in sources):
+            return user_name(node.name)
+    return ""
