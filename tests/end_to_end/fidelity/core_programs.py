@@ -97,6 +97,8 @@ CORE = frozenset(
         "surfaces.printed",
         "tables.mutable",
         "training.pipeline",
+        "surroundings.folder",
+        "surroundings.learning_phase",
         "training.residual",
         "training.rewrites",
         "variables.imported_twice",

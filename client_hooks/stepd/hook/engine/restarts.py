@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from stepd.hook import clocks
-from stepd.hook.engine import capi, names, open_files, queues
+from stepd.hook.engine import capi, names, open_files, queues, surroundings
 from stepd.hook.engine.checkpoints import state_dir
 from stepd.hook.engine.copies import Copy
 from stepd.hook.engine.departing import departing
@@ -245,6 +245,8 @@ class _Successor:
         found = self._engine.restart_obstacle(owned.obstacles)
         if not found and owned.iterators and (name := open_files.gone()):
             found = f"{name} was removed or replaced, and an iterator that reads it would open it again"
+        if not found and owned.iterators:
+            found = surroundings.against_opening(self._engine.surroundings, self._view)
         if found:
             raise SwitchRefusedError(found)
         return owned

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, TypeVar
 
-from stepd.hook.engine import capi, requests, session_config
+from stepd.hook.engine import capi, requests, session_config, surroundings
 from stepd.hook.engine.ahead import Ahead
 from stepd.hook.engine.callables import Callables
 from stepd.hook.engine.calm import await_long_step
@@ -96,6 +96,7 @@ class SessionEngine:
         self.placements: Placements | None = None  # prints where the program's ops lie
         self.added_devices: tuple[str, ...] = ()  # by chaos; the program has not asked for them
         self.incarnations: dict[str, int] = {}  # of devices, as the program was told first
+        self.surroundings = surroundings.now()
         self.was_reset = False  # by the program, with all sessions of its process
         self.last_devices: list[Any] | None = None  # of one on local workers, when it was reset
 
@@ -246,6 +247,8 @@ class SessionEngine:
         if self.unoptimized:
             return "a step ran when the graph was so small that TensorFlow leaves its ops as they are, which it would not in a copy"
         if why := session_config.kept_as_it_is(self.session_options[1], bool(self.target)):
+            return why
+        if why := surroundings.against_kernels(self.surroundings):
             return why
         with self.lock:
             return "" if self.closed else self.switcher().classes().apart
