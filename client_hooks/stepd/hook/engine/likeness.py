@@ -85,7 +85,7 @@ class Likeness:
             if found.value(*split_input(here)) != plain.fetched[user]:
                 return _first_other(left, found, plain.numbers, user_name) or split_input(user)[0]
         if found.effects != plain.effects:
-            return _first_other(left, found, plain.numbers, user_name) or "that writes"
+            return _first_other(left, found, plain.numbers, user_name) or "what it writes"
         return ""
 
     def _plainly(

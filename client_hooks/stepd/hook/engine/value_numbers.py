@@ -21,6 +21,8 @@ from stepd.hook.order.walk import ENTER, NEXT
 _HANDING = frozenset({
     "Identity", "IdentityN", "StopGradient", "PreventGradient", "DebugGradientIdentity", "PlaceholderWithDefault", "Snapshot",
 })  # fmt: skip
+# A cast changes places with these.
+_RESHAPING = frozenset({"Reshape", "Squeeze", "ExpandDims"})
 _SOURCES = frozenset({"Placeholder", "VarHandleOp", "VariableV2", "Variable", "ReadVariableOp", "VarIsInitializedOp"})
 _SUMS = frozenset({"Add", "AddV2", "AddN"})
 # What says whose state an op works on, or in which loop it is, and so does its own name; others of the kind begin with "_".
@@ -79,8 +81,8 @@ def numbered(graph: graph_pb2.GraphDef, user_name: Callable[[str], str]) -> Numb
     for name in _sorted(nodes):
         node = nodes[name]
         values = [each for each in map(split_input, node.input) if each[1] >= 0]
-        if values and (node.op in _HANDING or (node.op in ENTER and node.attr["is_constant"].b)):
-            for index, source in enumerate(values):
+        if values and (node.op in _HANDING or node.op in _RESHAPING or (node.op in ENTER and node.attr["is_constant"].b)):
+            for index, source in enumerate(values if node.op == "IdentityN" else values[:1]):
                 handed_on[name, index] = handed_on.get(source, source)
             continue
         inputs, known = list(given(node)), graphview.op_def(node.op)
