@@ -7,7 +7,6 @@ known to rewrite; this is the proof, for a step and a copy, that nothing else is
 from __future__ import annotations
 
 import math
-import weakref
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -47,13 +46,19 @@ class Likeness:
         """`config`: the session's, None if it has none; `devices`: the full names of its devices."""
         self._config = config if config is not None else config_pb2.ConfigProto()
         self._devices = devices
-        self._plain: weakref.WeakKeyDictionary[GraphView, dict[StepKind, _Plain]] = weakref.WeakKeyDictionary()
+        self._version = 0  # of the program's graph, in which steps compute so plainly:
+        self._plain: dict[StepKind, _Plain] = {}
 
-    def difference(self, view: GraphView, kind: Kind, route: Route, made: Made, graph: bytes, aliases: Mapping[str, str]) -> str:
+    def difference(
+        self, view: GraphView, version: int, kind: Kind, route: Route, made: Made, graph: bytes, aliases: Mapping[str, str]
+    ) -> str:
         """An op of the step `kind` that computes something else on a copy, which is `made` of these and reached by `route`; "" if
-        none does, or if Grappler cannot be asked. `graph`: the session's; `aliases`: the program's ops of another name in it."""
+        none does, or if Grappler cannot be asked. `version`: of the program's graph, which is the `view`; `graph`: the session's;
+        `aliases`: the program's ops of another name in it."""
         if self._config.graph_options.rewrite_options.disable_meta_optimizer or len(graph) > _MOST_BYTES:
             return ""
+        if self._version != version:
+            self._version, self._plain = version, {}
         try:
             return self._difference(view, kind, route, made, graph_pb2.GraphDef.FromString(graph), aliases)
         except Exception as e:
@@ -64,9 +69,10 @@ class Likeness:
         self, view: GraphView, kind: Kind, route: Route, made: Made, graph: graph_pb2.GraphDef, aliases: Mapping[str, str]
     ) -> str:
         users = {here: name for name, here in aliases.items()}
-        plain = self._plain.setdefault(view, {}).get(kind.step)
+        known = self._plain
+        plain = known.get(kind.step)
         if plain is None:
-            plain = self._plain[view][kind.step] = self._plainly(view, kind.step, made, graph, aliases)
+            plain = known[kind.step] = self._plainly(view, kind.step, made, graph, aliases)
         whose = users | {here: name for name, here in made.names.items()}
 
         def user_name(name: str) -> str:

@@ -21,6 +21,7 @@ from stepd.hook.engine.chaos import ChaosMonkey
 from stepd.hook.engine.describe import describe
 from stepd.hook.engine.gate import Gate
 from stepd.hook.engine.kinds import Kind, Kinds
+from stepd.hook.engine.likeness import Likeness
 from stepd.hook.engine.mirror import Mirror
 from stepd.hook.engine.partial_runs import PartialRuns
 from stepd.hook.engine.placements import Placements
@@ -74,6 +75,7 @@ class SessionEngine:
         self.routing = Routing(self)
         self.told = Told(self, observer)
         self.known = Known()
+        self.likeness: Likeness | None = None
         self.closed = False
         self.queue_ops: Ops | None = None  # on the session's queues, of the last restart
         self.bound = ""  # why a run's options ask for the program's own ops

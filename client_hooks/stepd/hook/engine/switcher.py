@@ -240,7 +240,9 @@ class Switcher:
             return
         if kind.step not in copy.unlike:
             aliases = {name: here for name, (here, _) in self.mirror.aliases.items()}
-            copy.unlike[kind.step] = self.likeness.difference(view, kind, route, copy.made(view), graph, aliases)
+            copy.unlike[kind.step] = self.likeness.difference(
+                view, self.mirror.version, kind, route, copy.made(view), graph, aliases
+            )
         if op := copy.unlike[kind.step]:
             raise SwitchRefusedError(f"Grappler would have {op} computed otherwise there, in last bits perhaps")
 
