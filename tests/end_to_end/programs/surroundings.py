@@ -71,7 +71,7 @@ def program_step_inside(record):
         sess.run(v.initializer)
         for k in range(8):
             record.value(f"{k}", sess.run(summed))
-    record.value("threads", [thread.name for thread in threading.enumerate()])
+    record.value("threads", [type(thread).__name__ for thread in threading.enumerate()])
 
 
 def program_learning_phase(record):
