@@ -135,5 +135,5 @@ def test_no_example_is_made_of_what_is_too_large_or_of_no_plain_type() -> None:
     for shape, dtype in (([1 << 20, 1 << 20], tf.float32), ([], tf.resource), ([], tf.variant)):
         with tf.Graph().as_default() as graph:
             name = tf.placeholder(dtype, shape).op.name
-        with pytest.raises(ValueError, match="is a Placeholder of type"):
+        with pytest.raises(ValueError, match="is a placeholder of type"):
             asked._left(graph.as_graph_def(), {name}, {name}, str)

@@ -24,6 +24,7 @@ from stepd.hook.ports import StepKind
 
 # Of a graph that is looked at, whose constants would be copied several times, and of a feed, of which Grappler makes an example.
 _MOST_BYTES = 128 << 20
+_PLACEHOLDERS = frozenset({"Placeholder", "PlaceholderV2", "PlaceholderWithDefault"})
 # Of what is fed. TensorFlow ends the process where it cannot make an example of a type.
 _FED = frozenset(dtypes.as_dtype(name).as_datatype_enum for name in (
     "bool", "string", "uint8", "uint16", "uint32", "uint64", "int8", "int16", "int32", "int64",
@@ -152,11 +153,11 @@ def _stand_in(node: node_def_pb2.NodeDef) -> node_def_pb2.NodeDef:
 
 
 def _check_example(node: node_def_pb2.NodeDef) -> None:
-    """Raise ValueError where Grappler cannot well make an example of a Placeholder."""
-    if node.op == "Placeholder":
+    """Raise ValueError where Grappler cannot well make an example of a placeholder, as it does of each."""
+    if node.op in _PLACEHOLDERS:
         dtype, dims = node.attr["dtype"].type, [max(dim.size, 1) for dim in node.attr["shape"].shape.dim]
         if dtype not in _FED or math.prod(dims) * dtypes.as_dtype(dtype).size > _MOST_BYTES:
-            raise ValueError(f"{node.name} is a Placeholder of type {dtype} and shape {dims}")
+            raise ValueError(f"{node.name} is a placeholder of type {dtype} and shape {dims}")
 
 
 def _first_other(graph: graph_pb2.GraphDef, found: Numbers, known: Collection[bytes], user_name: Callable[[str], str]) -> str:

@@ -272,5 +272,8 @@ class SessionEngine:
             return work()
 
     def calm(self) -> None:
-        """Wait for a moment in which work that keeps runs from beginning is least in the way. Not for ever."""
+        """Wait for a moment in which work that keeps runs from beginning is least in the way. Not for ever. Raises
+        SwitchRefusedError at the program's end, which waits for the thread that prepares."""
+        if worker.stopped:
+            raise SwitchRefusedError("the program ends")
         await_long_step(self.kinds, self.gate, self.settings.gate_seconds)

@@ -98,15 +98,14 @@ class Switcher:
             by_copy: dict[Copy, list[Kind]] = {copy: []}
             for kind in kinds:
                 by_copy.setdefault(copy.serving(kind, self.view()), []).append(kind)
-            for serving, served in by_copy.items():
-                new += serving.grow(self.view(), served)
+            for one, served in by_copy.items():
+                new += one.grow(self.view(), served)
             self._extend(session, new)
-            routes = {k: self._on(session, serving, k) for serving, served in by_copy.items() for k in served if not k.in_parts}
+            serving = {kind: one for one, served in by_copy.items() for kind in served if not kind.in_parts}
+            routes = {kind: self._on(session, one, kind) for kind, one in serving.items()}
             view, graph = self.view(), self._graph() if routes else b""
-        for serving, served in by_copy.items():
-            for kind in routes.keys() & served:
-                self._compare(serving, kind, routes[kind], view, graph)
         for kind in routes:
+            self._compare(serving[kind], kind, routes[kind], view, graph)
             calm()
             routes[kind] = self._built(kind, routes[kind])
         copy.routes.update(routes)

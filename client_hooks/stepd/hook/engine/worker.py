@@ -28,6 +28,11 @@ class Worker:
         self._lock = threading.Lock()
         self._stopped = False
 
+    @property
+    def stopped(self) -> bool:
+        """Is the process about to end?"""
+        return self._stopped
+
     def submit(self, task: Callable[[], None]) -> None:
         with self._lock:
             if self._stopped:
