@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import gc
+import itertools
 import threading
 import weakref
 from collections.abc import Iterator
@@ -32,7 +33,7 @@ def noisy_training(generator: bool = False) -> tuple[Any, Any]:
     """(values, products): a step with dropout and Adam, and the ops that may move."""
     x = tf.ones([4, 6])
     if generator:
-        data = tf.data.Dataset.from_generator(lambda: iter([np.ones([4, 6], np.float32)] * 99), tf.float32, [4, 6])
+        data = tf.data.Dataset.from_generator(lambda: itertools.repeat(np.ones([4, 6], np.float32)), tf.float32, [4, 6])
         x = tf.data.make_one_shot_iterator(data).get_next()
     w = tf.get_variable("w", [6, 3], initializer=tf.random_normal_initializer(seed=1), use_resource=True)
     hidden = tf.nn.dropout(tf.matmul(x, w), rate=0.5, seed=2)
