@@ -103,8 +103,9 @@ def program_unused(record):
     with tf.Graph().as_default(), tf.Session() as sess:
         tf.constant(1.0)
         record.value("nothing", sess.run([]))
-    with record.error("bad target"):
-        tf.Session("nowhere://here", config=tf.ConfigProto(device_count={"CPU": 3})).run(step)
+    for config in (tf.ConfigProto(device_count={"CPU": 3}), tf.ConfigProto(allow_soft_placement=True), None):
+        with record.error("bad target"):  # which the error shows with the config
+            tf.Session("nowhere://here", config=config).run(step)
     with record.error("bad config"):
         tf.Session(config="none")
     with record.error("bad graph"):

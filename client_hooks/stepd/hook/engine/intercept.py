@@ -6,6 +6,7 @@ A raw session that is not in `engines` (made before, or not to be mirrored) runs
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import sys
 import threading
@@ -13,6 +14,7 @@ import weakref
 from typing import Any
 
 from tensorflow.core.protobuf import config_pb2
+from tensorflow.python.framework import errors
 
 from stepd.hook.engine import capi, patches, placements, session_config
 from stepd.hook.engine.answers import (
@@ -113,7 +115,12 @@ def new_session_ref(graph: Any, options: Any) -> Any:
     # Of a server's session that is a device of the master's own task, which every step may count on.
     lowest_on = "/device:CPU:0" if cluster is None else cluster.trainer
     mirror = Mirror(session._graph, placer, lowest_on, session_config.smallest(asked))
-    raw = _made(mirror.graph.handle, options)
+    raw = None
+    with contextlib.suppress(errors.NotFoundError):  # no such kind of target
+        raw = _made(mirror.graph.handle, options)
+    if raw is None:  # what is said of that names the config, which is to be the program's
+        capi.set_session_options(options, None, config_pb2.ConfigProto() if plain is None else plain)
+        return _made(graph, options)
     engine = SessionEngine(weakref.ref(session), session, mirror, observer, settings, cluster)
     if cluster is not None:
         engine.session_options = (cluster.target.encode(), cluster.session_config(asked))
