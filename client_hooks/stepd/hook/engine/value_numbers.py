@@ -25,6 +25,7 @@ _HANDING = frozenset({
 _RESHAPING = frozenset({"Reshape", "Squeeze", "ExpandDims"})
 _SOURCES = frozenset({"Placeholder", "VarHandleOp", "VariableV2", "Variable", "ReadVariableOp", "VarIsInitializedOp"})
 _SUMS = frozenset({"Add", "AddV2", "AddN"})
+_SUM_OF_TWO = ("a sum of two",)
 # What says whose state an op works on, or in which loop it is, and so does its own name; others of the kind begin with "_".
 _NAMING = ("shared_name", "container", "var_name", "frame_name")
 _SMALL = 4096  # bytes of a constant that may be written in several ways
@@ -53,60 +54,73 @@ class Numbers(NamedTuple):
 
 def numbered(graph: graph_pb2.GraphDef, user_name: Callable[[str], str]) -> Numbers:
     """`user_name`: by what name an op that owns or draws something is known."""
-    nodes = {node.name: node for node in graph.node}
-    bodies = _Bodies(graph)
-    numbers: dict[str, bytes] = {}
-    handed_on: dict[tuple[str, int], tuple[str, int]] = {}
-    effects = []
+    numbering = _Numbering(graph, user_name)
+    for name in _sorted(numbering.nodes):
+        numbering.add(numbering.nodes[name])
+    return Numbers(numbering.of, numbering.handed_on, tuple(sorted(numbering.effects)))
 
-    def given(node: node_def_pb2.NodeDef) -> Iterator[bytes]:
-        for source, index in map(split_input, node.input):
-            if index >= 0:
-                name, place = handed_on.get((source, index), (source, index))
-                yield _place(numbers.get(name, b"the next round"), place)
 
-    def looked_up(values: Sequence[tuple[str, int]]) -> Iterator[bytes]:
-        """Of which table, and which of its rows. Grappler leaves out that equal rows are gathered once, where all lies on one
-        device, which makes no difference to them."""
-        table, rows = (handed_on.get(each, each) for each in values[:2])
-        gathers = nodes[table[0]]
-        if gathers.op in _GATHERS and nodes[rows[0]].op == "Unique" and rows[1] == 1:
-            table, rows = (split_input(nodes[each].input[0]) for each in (gathers.name, rows[0]))
-        elif gathers.op == "ReadVariableOp":
-            table = split_input(gathers.input[0])
-        for each in (table, rows):
-            name, place = handed_on.get(each, each)
-            yield _place(numbers.get(name, b""), place)
+class _Numbering:
+    """What is numbered so far; ops come after what they are given."""
 
-    for name in _sorted(nodes):
-        node = nodes[name]
+    def __init__(self, graph: graph_pb2.GraphDef, user_name: Callable[[str], str]) -> None:
+        self.nodes = {node.name: node for node in graph.node}
+        self.of: dict[str, bytes] = {}
+        self.handed_on: dict[tuple[str, int], tuple[str, int]] = {}
+        self.effects: list[bytes] = []
+        self._user_name = user_name
+        self._bodies = _Bodies(graph)
+
+    def add(self, node: node_def_pb2.NodeDef) -> None:
         values = [each for each in map(split_input, node.input) if each[1] >= 0]
         if values and (node.op in _HANDING or node.op in _RESHAPING or (node.op in ENTER and node.attr["is_constant"].b)):
             for index, source in enumerate(values if node.op == "IdentityN" else values[:1]):
-                handed_on[name, index] = handed_on.get(source, source)
-            continue
-        inputs, known = list(given(node)), graphview.op_def(node.op)
+                self.handed_on[node.name, index] = self._made(source)
+            return
+        inputs, known = [self._value(each, b"the next round") for each in values], graphview.op_def(node.op)
         if node.op in NEXT:
-            effects.append(_digest("next", *inputs))
+            self.effects.append(_digest("next", *inputs))
         if len(inputs) == 2 and (node.op in _SUMS or (known is not None and known.is_commutative)):
             inputs.sort()
         owns = node.op in _SOURCES or known is None or known.is_stateful
-        called = user_name(name) if owns and node.op != "ReadVariableOp" else ""
-        if not owns and _is_whole(node) and (node.op in _OF_SHAPES or all(each == _WHOLE for each in inputs)):
-            numbers[name] = _WHOLE
-        elif node.op == "Const":
-            numbers[name] = _constant(node)
-        elif node.op == "Fill":
-            numbers[name] = inputs[1]
-        elif node.op in _LIKE:
-            numbers[name] = _like(node)
-        elif node.op.startswith("SparseSegment"):
-            numbers[name] = _digest(node.op, *looked_up(values), *inputs[2:])
-        else:
-            numbers[name] = _digest(*_kind(node, len(inputs), bodies), called, *inputs)
+        number = self.of[node.name] = self._number(node, values, inputs, owns)
         if owns and node.op not in _SOURCES:
-            effects.append(numbers[name])
-    return Numbers(numbers, handed_on, tuple(sorted(effects)))
+            self.effects.append(number)
+
+    def _number(self, node: node_def_pb2.NodeDef, values: Sequence[tuple[str, int]], inputs: Sequence[bytes], owns: bool) -> bytes:
+        if not owns and _is_whole(node) and (node.op in _OF_SHAPES or all(each == _WHOLE for each in inputs)):
+            return _WHOLE
+        if node.op == "Const":
+            return _constant(node)
+        if node.op == "Fill":
+            return inputs[1]
+        if node.op in _LIKE:
+            return _filled(node.attr["T"].type, _LIKE[node.op])
+        if node.op == "Mul" and (two := _filled(node.attr["T"].type, 2)) in inputs and two != _WHOLE:
+            one = inputs[1 - inputs.index(two)]  # added to itself, of which Grappler makes this, as exact
+            return _digest(*_SUM_OF_TWO, "", one, one)
+        if node.op.startswith("SparseSegment"):
+            return _digest(node.op, *self._looked_up(values), *inputs[2:])
+        called = self._user_name(node.name) if owns and node.op != "ReadVariableOp" else ""
+        return _digest(*_kind(node, len(inputs), self._bodies), called, *inputs)
+
+    def _made(self, value: tuple[str, int]) -> tuple[str, int]:
+        return self.handed_on.get(value, value)
+
+    def _value(self, value: tuple[str, int], unknown: bytes = b"") -> bytes:
+        name, index = self._made(value)
+        return _place(self.of.get(name, unknown), index)
+
+    def _looked_up(self, values: Sequence[tuple[str, int]]) -> tuple[bytes, bytes]:
+        """Of which table, and which of its rows. Grappler leaves out that equal rows are gathered once, where all lies on one
+        device, which makes no difference to them."""
+        table, rows = (self._made(each) for each in values[:2])
+        gathers = self.nodes[table[0]]
+        if gathers.op in _GATHERS and self.nodes[rows[0]].op == "Unique" and rows[1] == 1:
+            table, rows = (split_input(self.nodes[each].input[0]) for each in (gathers.name, rows[0]))
+        elif gathers.op == "ReadVariableOp":
+            table = split_input(gathers.input[0])
+        return self._value(table), self._value(rows)
 
 
 def _is_whole(node: node_def_pb2.NodeDef) -> bool:
@@ -118,16 +132,13 @@ def _place(number: bytes, index: int) -> bytes:
     return number if number == _WHOLE or not index else _digest(number, index)
 
 
-def _filled(dtype: int, value: bytes) -> bytes:
-    """The number of a tensor of this value throughout, of whatever shape."""
+def _filled(dtype: int, value: int) -> bytes:
+    """The number of a tensor of this value throughout, of whatever shape; of integers what all of them have."""
+    return _WHOLE if dtype in _INTEGERS else _of_filled(dtype, np.array([value], dtypes.as_dtype(dtype).as_numpy_dtype).tobytes())
+
+
+def _of_filled(dtype: int, value: bytes) -> bytes:
     return _digest("filled", dtype, value)
-
-
-def _like(node: node_def_pb2.NodeDef) -> bytes:
-    dtype = node.attr["T"].type
-    if dtype in _INTEGERS:
-        return _WHOLE
-    return _filled(dtype, np.array([_LIKE[node.op]], dtypes.as_dtype(dtype).as_numpy_dtype).tobytes())
 
 
 def _digest(*parts: Any) -> bytes:
@@ -141,7 +152,7 @@ def _digest(*parts: Any) -> bytes:
 def _kind(node: node_def_pb2.NodeDef, inputs: int, bodies: _Bodies) -> tuple[Any, ...]:
     """What the op is, apart from what it is given."""
     if node.op in _SUMS and inputs == 2:
-        return ("a sum of two",)
+        return _SUM_OF_TWO
     if node.op == "Const":
         return (_constant(node),)
     bare = node_def_pb2.NodeDef()
@@ -167,7 +178,7 @@ def _constant(node: node_def_pb2.NodeDef) -> bytes:
         value = tensor_util.MakeNdarray(tensor)
         first = value.reshape(-1)[:1]
         if first.size and value.tobytes() == first.tobytes() * value.size:
-            return _filled(tensor.dtype, first.tobytes())
+            return _of_filled(tensor.dtype, first.tobytes())
         return _digest(tensor.dtype, value.shape, value.tobytes())
     return _digest(tensor.SerializeToString(deterministic=True))
 
