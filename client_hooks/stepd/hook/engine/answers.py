@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from stepd.hook.engine import capi, names
+from stepd.hook.engine import capi, error_words, names
 from stepd.hook.engine.registry import Registry
 from stepd.hook.engine.session_engine import SessionEngine
 
@@ -32,7 +32,7 @@ def own_error(engine: SessionEngine, error: BaseException) -> None:
     """An error on its way to the program: its words and its traceback are as they would be plainly."""
     hide_frames(error)
     names.without_frames(error, _ROOM)
-    engine.routing.repair(error)
+    error_words.repair(engine, error)
 
 
 def session_run(raw: Any, options: Any, feeds: Any, fetches: Any, targets: Any, metadata: Any) -> Any:

@@ -16,7 +16,7 @@ from typing import Any
 from tensorflow.core.protobuf import config_pb2
 from tensorflow.python.framework import errors
 
-from stepd.hook.engine import capi, patches, placements, session_config
+from stepd.hook.engine import capi, error_words, patches, placements, session_config
 from stepd.hook.engine.answers import (
     answered,
     delete_buffer,
@@ -190,7 +190,7 @@ def extend_graph(self: Any) -> None:
     except BaseException as e:
         hide_frames(e)
         if engine is not None:
-            engine.routing.repair(e)
+            error_words.repair(engine, e)
         raise
     finally:
         _creating.extending = False

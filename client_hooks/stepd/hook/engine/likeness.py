@@ -14,7 +14,7 @@ from tensorflow.core.framework import graph_pb2, node_def_pb2
 from tensorflow.core.protobuf import config_pb2, device_properties_pb2, meta_graph_pb2
 from tensorflow.python.framework import dtypes
 
-from stepd.hook.engine import capi, graphview, names
+from stepd.hook.engine import capi, graphview, names, session_config
 from stepd.hook.engine.ballast import Made
 from stepd.hook.engine.graphview import GraphView, split_input
 from stepd.hook.engine.kinds import Kind, Route
@@ -45,7 +45,12 @@ class Likeness:
 
     def __init__(self, config: Any, devices: Sequence[str]) -> None:
         """`config`: the session's, None if it has none; `devices`: the full names of its devices."""
-        self._config = config if config is not None else config_pb2.ConfigProto()
+        self._smallest = session_config.smallest(config)
+        self._config = config_pb2.ConfigProto()
+        if config is not None:
+            self._config.CopyFrom(config)
+        # In a session all ops of the graph count, here those of the step.
+        self._config.graph_options.rewrite_options.min_graph_nodes = -1
         self._devices = devices
         self._version = 0  # of the program's graph, in which steps compute so plainly:
         self._plain: dict[StepKind, _Plain] = {}
@@ -56,7 +61,8 @@ class Likeness:
         """An op of the step `kind` that computes something else on a copy, which is `made` of these and reached by `route`; "" if
         none does, or if Grappler cannot be asked. `version`: of the program's graph, which is the `view`; `graph`: the session's;
         `aliases`: the program's ops of another name in it."""
-        if self._config.graph_options.rewrite_options.disable_meta_optimizer or len(graph) > _MOST_BYTES:
+        unwritten = self._config.graph_options.rewrite_options.disable_meta_optimizer or len(view.nodes) < self._smallest
+        if unwritten or len(graph) > _MOST_BYTES:
             return ""
         if self._version != version:
             self._version, self._plain = version, {}

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tensorflow.core.protobuf import config_pb2
 
-from stepd.hook.engine import capi, containers, graphview, names, requests, session_config, worker_words
+from stepd.hook.engine import capi, requests
 from stepd.hook.engine.ahead import Ahead
 from stepd.hook.engine.devices import Devices
 from stepd.hook.engine.faults import reason
@@ -21,7 +21,6 @@ from stepd.hook.engine.last_reads import concerns
 from stepd.hook.engine.likeness import Likeness
 from stepd.hook.engine.mirror import Mirror
 from stepd.hook.engine.refusals import NotQuietError, SwitchRefusedError
-from stepd.hook.engine.resource_numbers import NUMBERS
 from stepd.hook.engine.shield import unbroken
 from stepd.hook.engine.switcher import Switcher
 from stepd.hook.log import logger as log
@@ -31,7 +30,6 @@ from stepd.hook.order.planning import Ordering, pools
 if TYPE_CHECKING:
     from stepd.hook.engine.session_engine import SessionEngine
 
-_READER_SECONDS = 1.0  # for how long an error's words wait for the lock
 # What TensorFlow says when it could not even build the executors of a step.
 _BEFORE_EXECUTION = (
     "Cannot assign a device",
@@ -64,6 +62,10 @@ class Routing:
                 self.use(self.new_switcher(self._engine.mirror, self._engine.raw))
             assert self._switcher is not None
             return self._switcher
+
+    def known_switcher(self) -> Switcher | None:
+        """The session's switcher, if somebody has needed one."""
+        return self._switcher
 
     def builds_alike(self) -> bool:
         """As far as somebody has looked at the graph as it is now."""
@@ -234,40 +236,6 @@ class Routing:
 
         return unbroken(put)
 
-    def repair(self, error: BaseException) -> None:
-        """Have an error, on its way to the program, say of executors, devices, queues and containers what it would say plainly."""
-        engine, told = self._engine, getattr(error, "_message", None)
-        if not isinstance(told, str):
-            return
-        text = session_config.without_added(names.without_executor(told), engine.added_devices)
-        text = NUMBERS.plain_text(text, engine.mirror.user_graph)
-        if engine.cluster is not None:
-            config = engine.plain_config
-            text = worker_words.of_one_task(text, 0 if config is None else config.device_count.get("CPU", 0))
-        # On a server that is not the hook's own nothing with a container is ever moved.
-        if containers.are_missing(text) and not engine.target and self._switcher is not None:
-            with engine.lock:
-                known = containers.existing(self.switcher().view(), engine.kinds.history())
-            text = containers.repair(text, known)
-        if text != told:
-            names.set_text(error, text)
-
-    def reader(self, kind: Kind, variable: str) -> str:
-        """The op of a step of `kind` that takes a reference variable's value as it is, the first in the graph, or the run's own end
-        where the step fetches that: its number is the place among the fetches by name. "" if there is none."""
-        step = kind.step
-        if f"{variable}:0" in step.fetches:
-            return f"_retval_{variable}_0_{sorted(step.fetches).index(f'{variable}:0')}"
-        # The run is still in flight: who holds the lock may be waiting for it.
-        if self._switcher is None or not self._engine.lock.acquire(timeout=_READER_SECONDS):
-            return ""
-        try:
-            view = self._switcher.view()
-        finally:
-            self._engine.lock.release()
-        needed = view.ancestors(graphview.split_input(end)[0] for end in (*step.fetches, *step.targets))
-        return next((name for name in graphview.takers(view, variable) if name in needed and _reads(view, name, variable)), "")
-
     def user_names(self) -> dict[str, str]:
         """The mirror's name -> the user's, for ops that had to be renamed."""
         return {here: name for name, (here, _) in self._engine.mirror.aliases.items()}
@@ -306,10 +274,3 @@ class Routing:
 def _never_ran(error: BaseException) -> bool:
     """Could TensorFlow not even build the executors?"""
     return any(sign in str(getattr(error, "message", "")) for sign in _BEFORE_EXECUTION)
-
-
-def _reads(view: graphview.GraphView, name: str, variable: str) -> bool:
-    """Does op `name` take the value of `variable`, and not a reference?"""
-    given = [source for source, k in view.nodes[name].inputs if k >= 0]
-    types = graphview.input_types(view.nodes[name].proto)
-    return any(source == variable and not graphview.is_ref(dtype) for source, dtype in zip(given, types, strict=False))

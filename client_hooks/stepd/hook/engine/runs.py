@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from stepd.hook import clocks
 from stepd.hook.collector import pause
-from stepd.hook.engine import capi, chaos_switches, names, worker_words
+from stepd.hook.engine import capi, chaos_switches, error_words, names, worker_words
 from stepd.hook.engine.draining import Delivery
 from stepd.hook.engine.kinds import Kind, Route
 from stepd.hook.engine.told import Traced
@@ -171,7 +171,7 @@ class Runs:
         engine = self._engine
         engine.kinds.uncertain.add(kind.step)
         if route is not None or engine.cluster is not None:
-            reader = functools.partial(engine.routing.reader, kind)
+            reader = functools.partial(error_words.reader, engine, kind)
             names.repair_error(error, engine.routing.user_names(), engine.cluster, reader)
         if engine.cluster is not None:
             worker_words.tell_plainly(error, kind.step)

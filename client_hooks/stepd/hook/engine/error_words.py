@@ -1,0 +1,59 @@
+"""What an error of a session says on its way to the program: what it would say plainly. It must not know how steps are routed."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from stepd.hook.engine import containers, graphview, names, session_config, worker_words
+from stepd.hook.engine.kinds import Kind
+from stepd.hook.engine.resource_numbers import NUMBERS
+
+if TYPE_CHECKING:
+    from stepd.hook.engine.session_engine import SessionEngine
+
+_READER_SECONDS = 1.0  # for how long an error's words wait for the lock
+
+
+def repair(engine: SessionEngine, error: BaseException) -> None:
+    """Have an error say of executors, devices, queues and containers what it would say plainly."""
+    told = getattr(error, "_message", None)
+    if not isinstance(told, str):
+        return
+    text = session_config.without_added(names.without_executor(told), engine.added_devices)
+    text = NUMBERS.plain_text(text, engine.mirror.user_graph)
+    if engine.cluster is not None:
+        config = engine.plain_config
+        text = worker_words.of_one_task(text, 0 if config is None else config.device_count.get("CPU", 0))
+    switcher = engine.routing.known_switcher()
+    # On a server that is not the hook's own nothing with a container is ever moved.
+    if containers.are_missing(text) and not engine.target and switcher is not None:
+        with engine.lock:
+            known = containers.existing(engine.switcher().view(), engine.kinds.history())
+        text = containers.repair(text, known)
+    if text != told:
+        names.set_text(error, text)
+
+
+def reader(engine: SessionEngine, kind: Kind, variable: str) -> str:
+    """The op of a step of `kind` that takes a reference variable's value as it is, the first in the graph, or the run's own end
+    where the step fetches that: its number is the place among the fetches by name. "" if there is none."""
+    step = kind.step
+    if f"{variable}:0" in step.fetches:
+        return f"_retval_{variable}_0_{sorted(step.fetches).index(f'{variable}:0')}"
+    switcher = engine.routing.known_switcher()
+    # The run is still in flight: who holds the lock may be waiting for it.
+    if switcher is None or not engine.lock.acquire(timeout=_READER_SECONDS):
+        return ""
+    try:
+        view = switcher.view()
+    finally:
+        engine.lock.release()
+    needed = view.ancestors(graphview.split_input(end)[0] for end in (*step.fetches, *step.targets))
+    return next((name for name in graphview.takers(view, variable) if name in needed and _reads(view, name, variable)), "")
+
+
+def _reads(view: graphview.GraphView, name: str, variable: str) -> bool:
+    """Does op `name` take the value of `variable`, and not a reference?"""
+    given = [source for source, k in view.nodes[name].inputs if k >= 0]
+    types = graphview.input_types(view.nodes[name].proto)
+    return any(source == variable and not graphview.is_ref(dtype) for source, dtype in zip(given, types, strict=False))
