@@ -9,6 +9,7 @@ import pytest
 
 from stepd.hook.engine import groups, likeness
 from stepd.hook.engine.refusals import SwitchRefusedError
+from stepd.hook.engine.value_numbers import numbered
 from stepd.hook.model import LiveStrategy
 
 tf = pytest.importorskip("tensorflow.compat.v1")
@@ -131,9 +132,26 @@ def test_a_variable_that_is_fed_does_not_end_the_process(hooked: Any, two_device
 
 
 def test_no_example_is_made_of_what_is_too_large_or_of_no_plain_type() -> None:
-    asked = likeness.Likeness(None, ["/job:localhost/replica:0/task:0/device:CPU:0"])
+    asked = likeness.Likeness(None, {"/job:localhost/replica:0/task:0/device:CPU:0": "CPU"})
     for shape, dtype in (([1 << 20, 1 << 20], tf.float32), ([], tf.resource), ([], tf.variant)):
         with tf.Graph().as_default() as graph:
             name = tf.placeholder(dtype, shape).op.name
         with pytest.raises(ValueError, match="is a placeholder of type"):
             asked._left(graph.as_graph_def(), {name}, {name}, str)
+
+
+def test_gpus_are_asked_about_as_such_wherever_the_test_runs() -> None:
+    """Grappler lays convolutions out otherwise on these, and multiplies constants where all lies on one."""
+    of = "/job:localhost/replica:0/task:0/device:"
+    asked = likeness.Likeness(None, {f"{of}CPU:0": "CPU", f"{of}GPU:0": "GPU", f"{of}GPU:1": "GPU"})
+    with tf.Graph().as_default() as graph:
+        x = tf.placeholder(tf.float32, [2, 8, 8, 3], name="x")
+        made = tf.nn.conv2d(x, tf.get_variable("w", [3, 3, 3, 4], use_resource=True), 1, "SAME")
+        y = tf.multiply(tf.multiply(made, 0.3, name="first") * 0.7, 0.1, name="last").op.name
+
+    def value(first: str, others: str) -> bytes:
+        left = asked._left(graph.as_graph_def(), {y, "x"}, {"x"}, lambda name: of + (first if name == "first" else others))
+        assert any("LayoutOptimizer" in node.name for node in left.node)
+        return numbered(left, str).value(y, 0)
+
+    assert value("GPU:0", "GPU:0") == value("GPU:1", "GPU:1") != value("GPU:1", "GPU:0")

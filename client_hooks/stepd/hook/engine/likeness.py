@@ -6,12 +6,14 @@ known to rewrite; this is the proof, for a step and a copy, that nothing else is
 
 from __future__ import annotations
 
+import functools
 import math
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping
 from typing import Any, NamedTuple
 
 from tensorflow.core.framework import graph_pb2, node_def_pb2
 from tensorflow.core.protobuf import config_pb2, device_properties_pb2, meta_graph_pb2
+from tensorflow.python.framework import config as tf_config
 from tensorflow.python.framework import dtypes
 
 from stepd.hook.engine import capi, graphview, names, session_config
@@ -43,8 +45,8 @@ class _Plain(NamedTuple):
 class Likeness:
     """What the steps of one session's program compute."""
 
-    def __init__(self, config: Any, devices: Sequence[str]) -> None:
-        """`config`: the session's, None if it has none; `devices`: the full names of its devices."""
+    def __init__(self, config: Any, devices: Mapping[str, str]) -> None:
+        """`config`: the session's, None if it has none; `devices`: full name -> type, of all that it has."""
         self._smallest = session_config.smallest(config)
         self._config = config_pb2.ConfigProto()
         if config is not None:
@@ -144,10 +146,24 @@ class Likeness:
                 if names.COLOCATION in one.attr:  # or it would be forgotten, by which ops that are equal otherwise differ
                     one.attr[names.LEFT].CopyFrom(one.attr[names.COLOCATION])
         meta.collection_def["train_op"].node_list.value.extend(sorted(ends))
-        known = [device_properties_pb2.NamedDevice(name=name) for name in self._devices]
-        for one in known:
-            one.properties.type = "CPU"
+        known = [_named(name, kind) for name, kind in self._devices.items()]
         return tf_optimizer.OptimizeGraph(self._config, meta, verbose=False, cluster=cluster.Cluster(devices=known))
+
+
+def _named(name: str, kind: str) -> device_properties_pb2.NamedDevice:
+    named = device_properties_pb2.NamedDevice(name=name)
+    named.properties.type = kind
+    if kind == "GPU":
+        named.properties.environment["architecture"] = _architecture()
+    return named
+
+
+@functools.cache
+def _architecture() -> str:
+    """Of this machine's GPUs, as Grappler has it; how convolutions of half precision are laid out hangs on it."""
+    gpus = tf_config.list_physical_devices("GPU")
+    major, minor = tf_config.get_device_details(gpus[0]).get("compute_capability", (0, 0)) if gpus else (0, 0)
+    return f"{major}.{minor}"
 
 
 def _stand_in(node: node_def_pb2.NodeDef) -> node_def_pb2.NodeDef:

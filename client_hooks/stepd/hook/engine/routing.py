@@ -85,8 +85,8 @@ class Routing:
         made.making.ordering = Ordering(engine.settings.order, pools(devices, self._threads() if direct else 0), native, tables)
         made.making.other_kinds, made.build_callables = engine.callables.kinds, engine.callables.build_ahead
         made.making.known = engine.known
-        if engine.likeness is None and all(d.type == "CPU" for d in devices.all):
-            engine.likeness = Likeness(config, [d.name for d in devices.all])
+        if engine.likeness is None and devices.types <= {"CPU", "GPU"}:
+            engine.likeness = Likeness(config, {d.name: d.type for d in devices.all})
         made.likeness = engine.likeness
         return made
 

@@ -122,6 +122,7 @@ FUSED = (
     (_MONOTONIC, PLACES),
     (_MONOTONIC - EXACT, frozenset({"Max", "Min", "MaxPool", "MaxPoolV2", "MaxPool3D"})),
     (frozenset({"Softmax", "Add", "AddV2"}), frozenset({"Log"})),
+    (frozenset({"Neg"}), frozenset({"Add", "AddV2", "Sub"})),  # the same but for the sign of what is no number
 )  # fmt: skip
 # Second: rewrites that need a value that nobody else reads: sums of sums become one AddN, common factors are hoisted,
 # constants are pushed down, unary functions composed.
