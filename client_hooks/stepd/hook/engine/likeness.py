@@ -63,8 +63,8 @@ class Likeness:
         """An op of the step `kind` that computes something else on a copy, which is `made` of these and reached by `route`; "" if
         none does, or if Grappler cannot be asked. `version`: of the program's graph, which is the `view`; `graph`: the session's;
         `aliases`: the program's ops of another name in it."""
-        unwritten = self._config.graph_options.rewrite_options.disable_meta_optimizer or len(view.nodes) < self._smallest
-        if unwritten or len(graph) > _MOST_BYTES:
+        left_alone = self._config.graph_options.rewrite_options.disable_meta_optimizer or len(view.nodes) < self._smallest
+        if left_alone or len(graph) > _MOST_BYTES:
             return ""
         if self._version != version:
             self._version, self._plain = version, {}
