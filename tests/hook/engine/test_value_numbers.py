@@ -125,3 +125,11 @@ def test_whose_state_it_is_counts_and_what_is_drawn() -> None:
     assert numbers.value(reads[0], 0) != numbers.value(reads[1], 0)
     assert numbers.value(draws[0], 0) != numbers.value(draws[1], 0)
     assert numbers.of["Assign" if "Assign" in numbers.of else "AssignVariableOp"] in numbers.effects
+
+
+def test_lists_of_zeros_are_like_what_they_are_made_of() -> None:
+    def build(x: Any, y: Any, z: Any) -> list[Any]:
+        return [tf.zeros_like(tf.raw_ops.TensorListFromTensor(tensor=t, element_shape=[])) for t in (x, y, x)]
+
+    numbers, (one, other, again) = numbers_of(build)
+    assert numbers.value(one, 0) == numbers.value(again, 0) != numbers.value(other, 0)

@@ -94,7 +94,7 @@ class _Numbering:
             return _constant(node)
         if node.op == "Fill":
             return inputs[1]
-        if node.op in _LIKE:
+        if node.op in _LIKE and node.attr["T"].type != types_pb2.DT_VARIANT:  # else as many as there are
             return _filled(node.attr["T"].type, _LIKE[node.op])
         if node.op == "Mul" and (two := _filled(node.attr["T"].type, 2)) in inputs and two != _WHOLE:
             one = inputs[1 - inputs.index(two)]  # added to itself, of which Grappler makes this, as exact
