@@ -129,7 +129,7 @@ def test_whose_state_it_is_counts_and_what_is_drawn() -> None:
 
 def test_lists_of_zeros_are_like_what_they_are_made_of() -> None:
     def build(x: Any, y: Any, z: Any) -> list[Any]:
-        return [tf.zeros_like(tf.raw_ops.TensorListFromTensor(tensor=t, element_shape=[])) for t in (x, y, x)]
+        return [tf.zeros_like(tf.raw_ops.TensorListFromTensor(tensor=t, element_shape=-1)) for t in (x, y, x)]
 
     numbers, (one, other, again) = numbers_of(build)
     assert numbers.value(one, 0) == numbers.value(again, 0) != numbers.value(other, 0)
