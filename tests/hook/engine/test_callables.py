@@ -148,15 +148,15 @@ def test_a_switch_while_a_callable_is_looked_up_is_followed(hooked: Any, two_dev
             call(np.ones((2, 2), "f"))
             with engine.lock:
                 assert requests.switch_now(engine, engine.switcher(), LiveStrategy("first", {"y": device}), []).ok
-            find, due = engine.callables._find, [switched]
+            find, due = engine.callables.current, [switched]
 
-            def finding(*given: Any, engine: Any = engine, find: Any = find, due: Any = due, device: str = device) -> None:
+            def finding(*given: Any, engine: Any = engine, find: Any = find, due: Any = due, device: str = device) -> Any:
                 if due.pop() if due else False:
                     with engine.lock:
                         assert requests.switch_now(engine, engine.switcher(), everything_on(device), []).ok
-                find(*given)
+                return find(*given)
 
-            monkeypatch.setattr(engine.callables, "_find", finding)
+            monkeypatch.setattr(engine.callables, "current", finding)
             seen.append([[value.tobytes() for value in call(np.full((2, 2), k, "f"))] for k in range(4)])
             assert engine.strategy_id == ("s" if switched else "first")
     assert seen[0] == seen[1]

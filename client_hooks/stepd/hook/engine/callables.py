@@ -41,13 +41,29 @@ class _Callable:
     may_be_dead: bool | None = None  # one of its fetches, in some runs; None: nobody has looked
 
 
-@dataclass
-class _There:
-    """What a run of a callable is to run: the session and the handle there, or why there is none."""
+class _Run:
+    """One run of a callable."""
 
-    raw: Any = None
-    handle: Any = None
-    error: Exception | None = None
+    __slots__ = ("_error", "_handle", "_known", "_metadata", "_raw", "_values", "_whose")
+
+    def __init__(self, whose: Callables, known: _Callable, values: Any, metadata: Any) -> None:
+        self._whose, self._known, self._values, self._metadata = whose, known, values, metadata
+
+    def find(self, route: Route | None, epoch: int) -> bool:
+        """Note what to run on `route`; before the run passes the gate, behind which nobody may wait for the lock. Is there such?"""
+        known, raw = self._known, self._whose.raw()
+        self._error: Exception | None = None
+        try:
+            own = route is None and known.raw is raw and known.own is not None
+            self._raw, self._handle = (raw, known.own) if own else self._whose.current(known, epoch)
+        except Exception as e:  # it is the run's, and told by it
+            self._error = e
+        return self._error is None
+
+    def call(self, route: Route | None) -> Any:
+        if self._error is not None:
+            raise self._error
+        return capi.run_callable(self._raw, self._handle, self._values, self._metadata)
 
 
 class Callables:
@@ -114,18 +130,17 @@ class Callables:
         known.has_run = True
         if pause.off:
             pause.catch_up()
-        kind, runs, there = known.kind, self._engine.runs, _There()
-        call, ready = functools.partial(self._call, there, values, metadata), functools.partial(self._find, known, there)
+        kind, runs, one = known.kind, self._engine.runs, _Run(self, known, values, metadata)
         if metadata is None and (notes := runs.notes_of(kind)) is not None:
             epoch, gate = kind.epoch, self._engine.gate
-            ready(kind.route, epoch)  # read after its epoch, which is written last
-            if there.error is None and gate.slip_in(kind):
+            # The route is read after its epoch, which is written last.
+            if one.find(kind.route, epoch) and gate.slip_in(kind):
                 if self._engine.routing.epoch == epoch:
-                    return runs.noted(kind, notes, call, ready=ready)
+                    return runs.noted(kind, notes, one.call, ready=one.find)
                 gate.leave(kind)
         traced = self._asked(known, values)
         if traced is None:
-            return runs.guarded(kind, call, ready=ready)
+            return runs.guarded(kind, one.call, ready=one.find)
         fetches, targets = list(kind.fetches), list(kind.targets)
         feeds = dict(zip(kind.feeds, values, strict=True))
         on = functools.partial(runs.run_on, traced.options, feeds, fetches, targets, traced.metadata)
@@ -158,20 +173,9 @@ class Callables:
             )
         return known.may_be_dead
 
-    def _find(self, known: _Callable, there: _There, route: Route | None, epoch: int) -> None:
-        """Note what to run on `route`; before the run passes the gate, behind which nobody may wait for the lock."""
-        raw = self._engine.raw
-        own = route is None and known.raw is raw and known.own is not None
-        there.error = None
-        try:
-            there.raw, there.handle = (raw, known.own) if own else self._current(known, epoch)
-        except Exception as e:  # it is the run's, and told by it
-            there.error = e
-
-    def _call(self, there: _There, values: Any, metadata: Any, route: Route | None) -> Any:
-        if there.error is not None:
-            raise there.error
-        return capi.run_callable(there.raw, there.handle, values, metadata)
+    def raw(self) -> Any:
+        """The session that runs now."""
+        return self._engine.raw
 
     def session_replaced(self) -> None:
         """The handles went with the session; they are made again when they are used."""
@@ -179,7 +183,7 @@ class Callables:
             # A later session may lie where the old one lay, and pass for it.
             known.raw, known.own, known.made, known.now = None, None, {}, (-1, None, None)
 
-    def _current(self, known: _Callable, epoch: int) -> tuple[Any, Any]:
+    def current(self, known: _Callable, epoch: int) -> tuple[Any, Any]:
         """The session and the handle for what is in force; nothing where that is not what was in force at `epoch` any more: what is
         now may not have all that the callable needs."""
         engine, now = self._engine, known.now
