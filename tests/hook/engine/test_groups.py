@@ -292,3 +292,14 @@ def test_who_asks_for_the_shape_of_a_factor_lies_with_the_products_that_may_chan
     assert found["mean"] == found["gradients/product_grad/Mul"]
     found = groups(4)
     assert found["mean"] != found["gradients/product_grad/Mul"]
+
+
+def test_a_negation_lies_with_the_sums_that_take_it() -> None:
+    with tf.Graph().as_default() as graph:
+        x, y = tf.placeholder(tf.float32, [4]), tf.placeholder(tf.float32, [4])
+        negated = tf.negative(x, name="negated")
+        tf.add(y, tf.stop_gradient(negated), name="sum")
+        tf.subtract(y, tf.tuple([negated, y])[0], name="difference")
+        tf.reduce_sum(negated, name="apart")
+    found = group_of(graph)
+    assert found["negated"] == found["sum"] == found["difference"] != found["apart"]

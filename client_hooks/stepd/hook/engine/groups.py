@@ -90,6 +90,14 @@ def _handed_on(view: GraphView, name: str) -> Iterator[str]:
         yield name
 
 
+def _negations(view: GraphView, node: Node) -> Iterator[str]:
+    """What a sum is given negated behind a tuple, and the tuple's end."""
+    for source, k in node.inputs if node.op in rules.SUMS_AND_DIFFERENCES else ():
+        chain = [*_handed_on(view, source)] if k >= 0 else []
+        if chain and view.nodes[chain[-1]].op == "Neg":
+            yield from chain
+
+
 def _rewritten_together(view: GraphView) -> Iterator[tuple[str, str]]:
     """Pairs of ops that Grappler rewrites together, or because of each other, where they share a device."""
     constants = _constants(view)
@@ -104,7 +112,7 @@ def _rewritten_together(view: GraphView) -> Iterator[tuple[str, str]]:
         in_sums = (*sorted(sums.first_terms(view, node)), *sums.waits_of_terms(view, node))
         for name in (*in_sums, *pushed.beside(view, node, constants), *unchanged.waited_for(node)):
             yield name, node.name
-        yield from ((name, node.name) for name in inlined.neighbours(view, node))
+        yield from ((name, node.name) for name in (*inlined.neighbours(view, node), *_negations(view, node)))
         if node.op in rules.ARITHMETIC:
             yield from ((name, node.name) for name in _behind_tuples(view, node))
         for source, k in node.inputs:

@@ -111,6 +111,7 @@ _MONOTONIC = frozenset({
     "Neg", "Relu", "Relu6", "Rint", "Rsqrt", "Selu", "Sigmoid", "Sign", "Sinh", "Softplus", "Softsign", "Sqrt", "Tanh",
 })  # fmt: skip
 PLACES = frozenset({"ArgMax", "ArgMin"})
+SUMS_AND_DIFFERENCES = frozenset({"Add", "AddV2", "Sub"})
 HOISTED = _UNARY | EXACT | {"Digamma", "Erf", "Erfc", "Inv", "Lgamma", "Selu", "Softplus", "Softsign"}
 # The largest value of a monotonic function is that of the largest argument, which Grappler looks for instead. Where only its place
 # is wanted the function becomes an Identity, of a wrong type: on a device apart from both neighbours it stays, and the whole step,
@@ -122,7 +123,7 @@ FUSED = (
     (_MONOTONIC, PLACES),
     (_MONOTONIC - EXACT, frozenset({"Max", "Min", "MaxPool", "MaxPoolV2", "MaxPool3D"})),
     (frozenset({"Softmax", "Add", "AddV2"}), frozenset({"Log"})),
-    (frozenset({"Neg"}), frozenset({"Add", "AddV2", "Sub"})),  # the same but for the sign of what is no number
+    (frozenset({"Neg"}), SUMS_AND_DIFFERENCES),  # the same but for the sign of what is no number
 )  # fmt: skip
 # Second: rewrites that need a value that nobody else reads: sums of sums become one AddN, common factors are hoisted,
 # constants are pushed down, unary functions composed.
@@ -130,7 +131,7 @@ ARITHMETIC = _TERMS | {"AddN", "RealDiv", "Div", "Neg", "Reciprocal", "Inv"}
 FUSED_IF_SOLE_READER = (
     (ARITHMETIC, ARITHMETIC | CONTRACTIONS | {"BiasAdd", "Log", "Sqrt", "Rsqrt"}),
     (_UNARY, _UNARY | {"Mul", "Sub", "RealDiv", "Div"}),
-    (frozenset({"Add", "AddV2", "Sub"}), _UNARY),
+    (SUMS_AND_DIFFERENCES, _UNARY),
 )  # fmt: skip
 
 # Of these, chains of one op are put in another order, so that small operands meet first, in every step in which nobody else reads
