@@ -85,3 +85,22 @@ def program_learning_phase(record):
         for k in range(9):
             feeds = {x: [1.0, 2.0, k], **({phase: True} if k % 3 == 2 else {})}
             record.value(f"{k}", [sess.run(y, feeds), sess.run(step)])
+
+
+def program_link(record):
+    """A data set goes on with its file when a link on the way to it is pointed elsewhere."""
+    for name in "AB":
+        os.makedirs(name)
+        with open(f"{name}/lines", "w") as file:
+            file.writelines(f"{name}{k}\n" for k in range(20))
+    os.symlink("A", "current")
+    v, step = counting()
+    iterator = lines("current/lines")
+    line = iterator.get_next()
+    with tf.Session() as sess:
+        sess.run([v.initializer, iterator.initializer])
+        for k in range(14):
+            if k == 3:
+                os.symlink("B", "next")
+                os.rename("next", "current")
+            record.value(f"{k}", [sess.run(line), sess.run(step)])

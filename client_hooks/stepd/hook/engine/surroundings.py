@@ -5,6 +5,9 @@ anew might find something else. It must not know sessions.
 from __future__ import annotations
 
 import os
+import re
+import stat
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
@@ -15,13 +18,16 @@ from tensorflow.python.framework import config
 from stepd.hook.engine.graphview import GraphView
 
 _LONGEST = 4096  # bytes of a file's name
+_PATTERN = re.compile(r"[*?\[]")  # where TensorFlow looks for files
+_MOST_LINKS = 40  # on the way to a file, as in Linux
 
 
 class Surroundings(NamedTuple):
-    """`folder`: the working folder, "" if it is gone; `deterministic`: has the program asked for deterministic ops?"""
+    """`unix`: when it was; `folder`: the working folder, "" if it is gone; `deterministic`: did the program want ops to be?"""
 
     folder: str
     deterministic: bool
+    unix: float
 
 
 def now() -> Surroundings:
@@ -30,7 +36,7 @@ def now() -> Surroundings:
         folder = str(Path.cwd())
     except OSError:
         folder = ""
-    return Surroundings(folder, bool(config.is_op_determinism_enabled()))
+    return Surroundings(folder, bool(config.is_op_determinism_enabled()), time.time())
 
 
 def against_kernels(noted: Surroundings) -> str:
@@ -44,22 +50,35 @@ def against_opening(noted: Surroundings, view: GraphView) -> str:
     """Why no iterator should open its files again; "" if nothing speaks against it."""
     if now().folder != noted.folder:
         return f"the working folder was {noted.folder}, by which an iterator may have found its files"
-    pipe = next((name for name in _texts(view) if _is_pipe(name)), None)
-    return "" if pipe is None else f"{os.fsdecode(pipe)} is a pipe, which an iterator cannot read again"
+    for name in map(os.fsdecode, _names(view)):
+        pattern = _PATTERN.search(name)
+        path = name if pattern is None else name[: name.rfind("/", 0, pattern.start()) + 1]
+        try:
+            mode = os.stat(path).st_mode  # noqa: PTH116  of a hundred thousand words of a vocabulary, say, of which none is a file
+            if stat.S_ISFIFO(mode):
+                return f"{name} is a pipe, which an iterator cannot read again"
+            if link := _newer_link(Path(noted.folder, path), noted.unix):
+                return f"{link}, a link on the way to {name}, was made since, and an iterator may read what it led to before"
+        except OSError:  # no such file
+            continue
+    return ""
 
 
-def _texts(view: GraphView) -> Iterator[bytes]:
-    """The text constants of a graph and its functions."""
+def _names(view: GraphView) -> Iterator[bytes]:
+    """The text constants of a graph and its functions that may be names of files."""
     bodies = (node for function in view.functions.values() for node in function.node_def)
     for node in (*(node.proto for node in view.nodes.values() if node.op == "Const"), *bodies):
         if node.op == "Const" and node.attr["dtype"].type == types_pb2.DT_STRING:
-            yield from node.attr["value"].tensor.string_val
+            yield from (text for text in node.attr["value"].tensor.string_val if 0 < len(text) <= _LONGEST and b"\0" not in text)
 
 
-def _is_pipe(name: bytes) -> bool:
-    if not 0 < len(name) <= _LONGEST or b"\0" in name:
-        return False
-    try:
-        return Path(os.fsdecode(name)).is_fifo()
-    except OSError:
-        return False
+def _newer_link(path: Path, unix: float) -> str:
+    """A symbolic link on the way to a file that was made after this time; "" if there is none."""
+    for _ in range(_MOST_LINKS):
+        link = next((each for each in (*reversed(path.parents), path) if each.is_symlink()), None)
+        if link is None:
+            break
+        if link.lstat().st_mtime > unix:
+            return str(link)
+        path = Path(link.parent, link.readlink(), path.relative_to(link))
+    return ""
