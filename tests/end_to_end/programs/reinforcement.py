@@ -244,3 +244,26 @@ def program_heads(record):
             record.value(f"{k}", sess.run([loss, train], {seen: draw.randn(6, 5), aimed: draw.randn(6, 3)})[0])
         record.value("all", sess.run(tf.global_variables()))
     record.graph("graph")
+
+
+def program_multi_step(record):
+    """Several steps of the optimizer in a loop, in a condition: now and then, as of policies. Within the branch gradients of what
+    comes in by the condition always come."""
+    x, due = tf.placeholder(tf.float32, [4, 6]), tf.placeholder(tf.bool, ())
+    with tf.variable_scope("policy", use_resource=False):
+        w = tf.get_variable("w", [6, 3], initializer=tf.orthogonal_initializer(seed=1))
+        b = tf.get_variable("b", [3], initializer=tf.zeros_initializer())
+    optimizer = tf.train.GradientDescentOptimizer(0.1)
+
+    def step(k, total):
+        logits = tf.nn.bias_add(tf.matmul(tf.tanh(x), w), b)
+        loss = tf.reduce_mean(tf.square(tf.nn.softmax(logits) - 0.2) * 3.0)
+        with tf.control_dependencies([optimizer.apply_gradients(optimizer.compute_gradients(loss, [w, b]))]):
+            return k + 1, total + loss
+
+    done = tf.cond(due, lambda: tf.while_loop(lambda k, _: k < 3, step, [0, 0.0]), lambda: (0, 0.0))
+    with tf.Session() as sess:
+        sess.run(tf.global_variables_initializer())
+        for k in range(12):
+            fed = np.cos(np.arange(24.0) * (k + 1)).reshape(4, 6)
+            record.value(f"{k}", [*sess.run(done, {x: fed, due: k % 3 != 1}), *sess.run([w, b])])

@@ -113,6 +113,18 @@ def leaving(x: tf.Tensor) -> tf.Tensor:
     return kept[0]
 
 
+def steps_in_a_branch() -> tf.Tensor:
+    """Steps of a training loop, of a variable that comes in by the condition: within the branch its gradient always comes."""
+    v, x = tf.get_variable("v", [3], use_resource=False), tf.placeholder(tf.float32, [3])
+
+    def step(at: tf.Tensor) -> tf.Tensor:
+        (gradient,) = tf.gradients(tf.reduce_sum(tf.square(tf.tanh(v * x) - 0.5)), [v])
+        with tf.control_dependencies([v.assign_sub(0.1 * gradient)]):
+            return at + 1
+
+    return tf.cond(tf.placeholder(tf.bool, ()), lambda: tf.while_loop(lambda at: at < 3, step, [0]), lambda: 0)
+
+
 @pytest.mark.parametrize(
     ("build", "stops"),
     [
@@ -126,12 +138,13 @@ def leaving(x: tf.Tensor) -> tf.Tensor:
         (lambda: stepped(tf.placeholder(tf.float32, [4, 3])), ""),
         (lambda: branch(lambda x: stepped(x, False)), ""),
         (lambda: rounds(lambda x: stepped(x, False)), ""),
+        (steps_in_a_branch, ""),
         (lambda: trained(lambda x: tf.cond(tf.reduce_sum(x) > 0.0, lambda: tf.tanh(x) * x, lambda: x * 0.5)), ""),
         (lambda: trained(lambda x: tf.cond(tf.reduce_sum(x) > 0.0, lambda: loop(x), lambda: loop(tf.sin(x)))), ""),
     ],
     ids=[
         "normalized-before-loops", "normalized", "entering", "next-round", "gradient-in-branch", "late-in-branch", "late-in-rounds",
-        "late-at-the-top", "in-branch", "in-rounds", "condition-in-rounds", "loops-in-branches-in-rounds",
+        "late-at-the-top", "in-branch", "in-rounds", "steps-in-branch", "condition-in-rounds", "loops-in-branches-in-rounds",
     ],
 )  # fmt: skip
 def test_a_loop_that_may_go_on_without_a_value_or_never_end_dead_keeps_to_its_ops(build: Callable[[], object], stops: str) -> None:

@@ -30,6 +30,7 @@ class ChaosMonkey:
         self._until_compaction = 0
         self._share = dict.fromkeys(Way, 1.0)
         self._rest = 0
+        self._known = set[str]()
 
     @property
     def only_restarts(self) -> bool:
@@ -41,6 +42,12 @@ class ChaosMonkey:
             due = self._runs > 0 and self._runs % self._chaos.switch_every == 0
             self._runs += 1
             return due
+
+    def is_news(self, why: str) -> bool:
+        """Is this reason not to switch another one than before?"""
+        new = why not in self._known
+        self._known.add(why)
+        return new
 
     def may_compact(self) -> bool:
         """A restart that was not possible is tried again, but not before every switch."""

@@ -22,7 +22,11 @@ if TYPE_CHECKING:
 
 def switch(engine: SessionEngine, chaos: ChaosMonkey, kind: Kind) -> bool:
     """Switch if a switch is due before this run of `kind`; was it?"""
-    if not chaos.due() or not engine.has_graph() or engine.left_alone() or sys.is_finalizing():
+    if not chaos.due() or not engine.has_graph() or sys.is_finalizing():
+        return False
+    if why := engine.left_alone():
+        if chaos.is_news(why):
+            engine.told.tell("switch_done", SwitchOutcome("", Way.RESTART if chaos.only_restarts else Way.IN_SESSION, False, why))
         return False
     for outcome in unbroken(functools.partial(_tried, engine, chaos, kind)):  # what a signal handler raises is the program's
         engine.told.tell("switch_done", outcome)

@@ -93,8 +93,14 @@ def _above(view: GraphView, held: Mapping[str, Conditions], node: Node) -> Condi
 
 
 def _after_merge(view: GraphView, held: Mapping[str, Conditions], node: Node) -> Conditions:
-    known = merged([of_input(view, held, source, index) for source, index in node.inputs if source in held and index >= 0])
-    return frozenset({(node.name, _ALIVE)}) if known is None else known
+    given = [of_input(view, held, source, index) for source, index in node.inputs if source in held and index >= 0]
+    found = merged(given)
+    if found is None:
+        known = [each for each in given if each is not None]
+        least = min(known, key=len, default=NONE)
+        if known and len(known) == len(given) and all(least <= other for other in known):
+            return least  # where another is alive, this one is
+    return frozenset({(node.name, _ALIVE)}) if found is None else found
 
 
 def _late(view: GraphView, order: list[str], around: Mapping[str, tuple[str, ...]]) -> set[str]:
