@@ -55,12 +55,12 @@ def test_a_link_that_was_pointed_elsewhere_is_noticed(tmp_path: Path, monkeypatc
         Path(folder, "lines").write_text(folder, encoding="ascii")
     Path("current").symlink_to("A")
     Path("latest").symlink_to(tmp_path / "current")
-    noted = surroundings.now()._replace(unix=os.lstat("latest").st_mtime)
+    noted = surroundings.now()._replace(unix_nanos=os.lstat("latest").st_mtime_ns)
     seen = [view(name, "A/lines") for name in ("current/lines", "latest/lines", str(tmp_path / "latest/*s"))]
     assert [surroundings.against_opening(noted, each) for each in seen] == [""] * 3
     Path("current").unlink()
     Path("current").symlink_to("B")
-    os.utime("current", (noted.unix + 1, noted.unix + 1), follow_symlinks=False)
+    os.utime("current", ns=(noted.unix_nanos + 1, noted.unix_nanos + 1), follow_symlinks=False)
     for each in seen:
         assert surroundings.against_opening(noted, each).startswith(f"{tmp_path / 'current'}, a link on the way to ")
     assert surroundings.against_opening(noted, view("A/lines", "no/current")) == ""

@@ -7,7 +7,6 @@ from __future__ import annotations
 import os
 import re
 import stat
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
@@ -15,6 +14,7 @@ from typing import NamedTuple
 from tensorflow.core.framework import types_pb2
 from tensorflow.python.framework import config
 
+from stepd.hook import clocks
 from stepd.hook.engine.graphview import GraphView
 
 _LONGEST = 4096  # bytes of a file's name
@@ -23,11 +23,11 @@ _MOST_LINKS = 40  # on the way to a file, as in Linux
 
 
 class Surroundings(NamedTuple):
-    """`unix`: when it was; `folder`: the working folder, "" if it is gone; `deterministic`: did the program want ops to be?"""
+    """`unix_nanos`: when it was; `folder`: the working folder, "" if it is gone; `deterministic`: did the program want ops to be?"""
 
     folder: str
     deterministic: bool
-    unix: float
+    unix_nanos: int
 
 
 def now() -> Surroundings:
@@ -36,7 +36,7 @@ def now() -> Surroundings:
         folder = str(Path.cwd())
     except OSError:
         folder = ""
-    return Surroundings(folder, bool(config.is_op_determinism_enabled()), time.time())
+    return Surroundings(folder, bool(config.is_op_determinism_enabled()), clocks.time_ns())
 
 
 def against_kernels(noted: Surroundings) -> str:
@@ -57,7 +57,7 @@ def against_opening(noted: Surroundings, view: GraphView) -> str:
             mode = os.stat(path).st_mode  # noqa: PTH116  of a hundred thousand words of a vocabulary, say, of which none is a file
             if stat.S_ISFIFO(mode):
                 return f"{name} is a pipe, which an iterator cannot read again"
-            if link := _newer_link(Path(noted.folder, path), noted.unix):
+            if link := _newer_link(Path(noted.folder, path), noted.unix_nanos):
                 return f"{link}, a link on the way to {name}, was made since, and an iterator may read what it led to before"
         except OSError:  # no such file
             continue
@@ -72,13 +72,13 @@ def _names(view: GraphView) -> Iterator[bytes]:
             yield from (text for text in node.attr["value"].tensor.string_val if 0 < len(text) <= _LONGEST and b"\0" not in text)
 
 
-def _newer_link(path: Path, unix: float) -> str:
+def _newer_link(path: Path, unix_nanos: int) -> str:
     """A symbolic link on the way to a file that was made after this time; "" if there is none."""
     for _ in range(_MOST_LINKS):
         link = next((each for each in (*reversed(path.parents), path) if each.is_symlink()), None)
         if link is None:
             break
-        if link.lstat().st_mtime > unix:
+        if link.lstat().st_mtime_ns > unix_nanos:
             return str(link)
         path = Path(link.parent, link.readlink(), path.relative_to(link))
     return ""
