@@ -23,7 +23,7 @@ _MOST_LINKS = 40  # on the way to a file, as in Linux
 
 
 class Surroundings(NamedTuple):
-    """`unix_nanos`: when it was; `folder`: the working folder, "" if it is gone; `deterministic`: did the program want ops to be?"""
+    """`unix_nanos`: when it was; `folder`: the working folder, "" if it is gone; `deterministic`: are ops asked to be so?"""
 
     folder: str
     deterministic: bool
