@@ -13,6 +13,14 @@ def counting():
     return v, tf.assign_add(v, tf.exp(0.1 * v) * 0.3)
 
 
+def two_files():
+    """Of one name, in folders A and B."""
+    for name in "AB":
+        os.makedirs(name)
+        with open(f"{name}/lines", "w") as file:
+            file.writelines(f"{name}{k}\n" for k in range(20))
+
+
 def lines(name):
     return tf.data.make_initializable_iterator(tf.data.TextLineDataset(name, buffer_size=16))
 
@@ -20,10 +28,7 @@ def lines(name):
 def program_folder(record):
     """A data set goes on with its file when the program goes elsewhere, where there is one of the same name."""
     home = os.getcwd()
-    for name in "AB":
-        os.makedirs(name)
-        with open(f"{name}/lines", "w") as file:
-            file.writelines(f"{name}{k}\n" for k in range(20))
+    two_files()
     v, step = counting()
     iterator = lines("lines")
     line = iterator.get_next()
@@ -89,10 +94,7 @@ def program_learning_phase(record):
 
 def program_link(record):
     """A data set goes on with its file when a link on the way to it is pointed elsewhere."""
-    for name in "AB":
-        os.makedirs(name)
-        with open(f"{name}/lines", "w") as file:
-            file.writelines(f"{name}{k}\n" for k in range(20))
+    two_files()
     os.symlink("A", "current")
     v, step = counting()
     iterator = lines("current/lines")
