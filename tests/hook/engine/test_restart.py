@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from stepd.hook.engine import gpu_memory, restarts, side
+from stepd.hook.engine import capi, gpu_memory, restarts, side
 from stepd.hook.engine.settings import Chaos
 from stepd.hook.model import LiveStrategy, Way
 
@@ -153,6 +153,42 @@ def test_many_variables_are_looked_at_and_carried_some_at_a_time(
             with pytest.raises(tf.errors.FailedPreconditionError, match=f"v{empty}"):
                 session.run(reads[empty])
     assert 64 <= max(most) <= 128
+
+
+def test_what_reads_a_session_that_a_restart_made_was_built_with_it(hooked: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is built in a session keeps its runs waiting: in one that does not serve yet there are none."""
+    listener = hooked()
+    variables = [tf.get_variable(f"v{k}", initializer=np.float32([k]), use_resource=k % 2 == 0) for k in range(200)]
+    total = tf.add_n([v.read_value() for v in variables])
+    build, run = side.Side.build, side.Side.run
+    built, run_in = set[tuple[str, ...]](), list[tuple[Any, tuple[str, ...]]]()
+
+    def signature(one: side.Side, fetches: Any, targets: Any) -> tuple[str, ...]:
+        return (str(one.session), *map(capi.output_name, fetches), *map(capi.op_name, targets))
+
+    def building(one: side.Side, fetches: Any = (), targets: Any = (), feeds: Any = ()) -> None:
+        built.add(signature(one, fetches, targets))
+        build(one, fetches, targets, feeds)
+
+    def running(one: side.Side, fetches: Any = (), targets: Any = (), feeds: Any = None) -> Any:
+        run_in.append((one.session, signature(one, fetches, targets)))
+        return run(one, fetches, targets, feeds)
+
+    monkeypatch.setattr(side.Side, "build", building)
+    monkeypatch.setattr(side.Side, "run", running)
+    with tf.Session() as session:
+        session.run(tf.global_variables_initializer())
+        (engine,) = listener.engines
+        for _ in range(2):
+            before, raw, run_in[:] = set(built), engine.raw, []
+            outcomes: list[Any] = []
+            engine.request_switch(LiveStrategy("s", {}), Way.RESTART, outcomes.append)
+            while not outcomes:
+                session.run(total)
+            assert outcomes[0].ok, outcomes[0].error
+        assert session.run(total).tolist() == [sum(range(200))]
+    reads = [names for one, names in run_in if one == raw]
+    assert len(reads) >= 4 and before.issuperset(reads)
 
 
 @pytest.mark.parametrize("beside", ["", "table"])  # with a table, ops are made that read the variables

@@ -5,6 +5,7 @@ Pure: GraphView in, verdicts out (docs/design.md, "What may move"). It must not 
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -23,6 +24,7 @@ _INITIALIZERS = frozenset({"Assign", "AssignVariableOp", "MakeIterator"})
 _COMPUTATIONS = ("_xla_compile_id", "_tpu_replicate", "_replication_info")
 # There one op that XLA is asked to compile lets it compile all of the graph (2.12; not 2.15; 2.13 and 2.14 not looked at).
 _SPREADING = ("2.12.", "2.13.", "2.14.")
+_shared: weakref.WeakKeyDictionary[GraphView, dict[str, str]] = weakref.WeakKeyDictionary()
 
 
 @dataclass(frozen=True)
@@ -97,7 +99,10 @@ def _held(view: GraphView, sources: dict[str, str]) -> dict[str, str]:
 
 def shared_reason(view: GraphView, node: Node) -> str:
     """Why copies must share this op with the original; "" when a second one does no harm."""
-    return _shared_reason(node.proto, view.bodies)
+    known = _shared.setdefault(view, {})
+    if node.name not in known:
+        known[node.name] = _shared_reason(node.proto, view.bodies)
+    return known[node.name]
 
 
 def state_inside(inner: Any) -> str:

@@ -44,11 +44,33 @@ class Saving:
         self._save: list[Any] = []
         self.checkpoint = Checkpoint(directory, [])
         self._readers = _own_readers(side, owned, homes)
-        if not self._readers:
+        self.variables = self._parts()
+        if not self.variables or not self._all_have_values():
             self._make_readers(owned, homes, directory)
-        self.variables = _in_parts({name: state.variable_bytes(side.view.nodes[name]) for name in self._readers})
+            self.variables = self._parts()
         for names in self.variables:
-            side.build([self._readers[name] for name in names])
+            side.build(self._outputs(names))
+
+    def _parts(self) -> list[list[str]]:
+        return _in_parts({name: state.variable_bytes(self._side.view.nodes[name]) for name in self._readers})
+
+    def _all_have_values(self) -> bool:
+        """Whether every variable can be read. A direct session hands out its very memory, and what reads it is built then; from a
+        master the values would have to travel."""
+        side = self._side
+        try:
+            for names in self.variables:
+                outputs = self._outputs(names)
+                if side.ahead.direct:
+                    side.run(outputs)
+                else:
+                    side.run(targets=[output.oper for output in outputs])
+        except errors.FailedPreconditionError:
+            return False
+        return True
+
+    def _outputs(self, names: Collection[str]) -> list[Any]:
+        return [self._readers[name] for name in names]
 
     def _make_readers(self, owned: Inventory, homes: Homes, directory: Path) -> None:
         side, carrier = self._side, Carrier(self._side.prefix)
@@ -137,7 +159,7 @@ class Saving:
     def read(self, names: Sequence[str]) -> list[Any]:
         """The values of a part of the variables. Raises StateChangedError."""
         try:
-            return self._side.run([self._readers[name] for name in names])
+            return self._side.run(self._outputs(names))
         except errors.FailedPreconditionError as e:
             raise StateChangedError("a variable lost its value while the restart was prepared") from e
 
@@ -167,20 +189,13 @@ def _batch(things: int) -> int:
 
 
 def _own_readers(side: Side, owned: Inventory, homes: Homes) -> dict[str, Any]:
-    """An output that has the value, for every variable; empty when there is other state, or not every variable has one."""
+    """An output that has the value, for every variable; empty when there is other state, or a variable without such an op."""
     if not owned.variables or owned.tables or owned.iterators or owned.queues:
         return {}
     if any(state.value_type(side.view.nodes[name]) in state.QUANTIZED for name in owned.variables):
         return {}
     found = {name: homes.readers.get((name, homes.at.get(name, ""))) or _reader(side, homes, name) for name in owned.variables}
-    if any(output is None for output in found.values()):
-        return {}
-    try:
-        for some in _batches([output.oper for output in found.values()]):
-            side.run(targets=some)  # to fetch the values would copy them
-    except errors.FailedPreconditionError:  # not all are initialized
-        return {}
-    return found
+    return found if all(output is not None for output in found.values()) else {}
 
 
 def _reader(side: Side, homes: Homes, variable: str) -> Any:
