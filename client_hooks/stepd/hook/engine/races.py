@@ -116,13 +116,25 @@ def is_write(op: str) -> bool:
 
 
 def counts_alone(view: GraphView, race: Race) -> bool:
-    """Does the write wait for nothing but the variable itself and constants, as a counter beside a training step does?
-
-    Then it need not come late: of `step.assign(step + 1)` beside a rate that is made of the step, the write came first in 40 to
-    100 % of the steps of 36 programs, in most of them in over 80 %, however long the way from the read to the write was (1 to 21
-    ops)."""
+    """Does the write wait for nothing but the variable itself and constants, as a counter beside a training step does?"""
     needed = view.ancestors([race.writer]) - {race.writer, race.variable}
     return len(needed) <= SHORT_READ and not any(_says_more(view.nodes[name].op) for name in needed)
+
+
+def may_count_first(view: GraphView, race: Race) -> bool:
+    """May such a counter's write come before the read, plainly? Of a reference variable's next value that is made of this one.
+
+    TensorFlow runs an op on a thread of its own until it has found, in some 90 runs, that the op is cheap. Until then
+    `step.assign(step + 1)` came before the rate that is made of the step in nearly all steps of 10 of 26 random programs, and in none
+    of the other 16. What adds a constant came after it in 3,899 of 3,901 steps of 46, and that of a resource variable in all of
+    3,400 of 40; afterwards constants come first, too, in a quarter to all of the steps."""
+    return view.nodes[race.variable].op != "VarHandleOp" and counts_alone(view, race) and not adds_a_constant(view, race)
+
+
+def adds_a_constant(view: GraphView, race: Race) -> bool:
+    """Does such a counter's write need no read of the variable?"""
+    needed = view.ancestors([race.writer]) - {race.writer}
+    return needed.isdisjoint(view.consumers[race.variable])
 
 
 def _says_more(op: str) -> bool:

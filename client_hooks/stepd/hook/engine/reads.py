@@ -2,8 +2,8 @@
 
 Plain TensorFlow practically always runs a read that waits for little before a write that waits for much: the global step that
 a hook reads beside the training step. On several devices the two race. A copy therefore gets control edges from such reads to
-such writes. Where the write waits for nothing but the variable itself (the next step, made of this one beside a rate) it mostly
-comes first, and no order is sure: a copy adds none. It must not know how copies are made.
+such writes. Where the write waits for nothing but a reference variable itself (the next step, made of this one beside a rate) it may
+come first, and no order is sure: a copy adds none. It must not know how copies are made.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import NamedTuple
 from stepd.hook.engine import rules
 from stepd.hook.engine.graphview import GraphView, function_attrs, input_types, is_stateful, output_types
 from stepd.hook.engine.kinds import Kind
-from stepd.hook.engine.races import SHORT_READ, counts_alone, is_write, races, to_keep
+from stepd.hook.engine.races import SHORT_READ, adds_a_constant, counts_alone, is_write, may_count_first, races, to_keep
 from stepd.hook.order.conditions import conditions
 from stepd.hook.order.edges import Edge
 from stepd.hook.order.rounds import may_need
@@ -29,6 +29,8 @@ _PLAIN_READS = frozenset({"ReadVariableOp", "ResourceGather", "ResourceGatherNd"
 
 # So many ops behind a read are looked at.
 _NEAR = 8
+# What adds a constant comes late, in as few ops as it is: by so many.
+_LATE = 3
 
 
 class First(NamedTuple):
@@ -51,7 +53,7 @@ class Settled(NamedTuple):
 def first_reads(view: GraphView, step: StepKind) -> Settled:
     """The reads of a step that come first. None of them can wait for anything but the feeds."""
     found = races(view, step, every=True)
-    late = [race for race in found if not counts_alone(view, race)]
+    late = [race for race in found if not may_count_first(view, race)]
     pairs = [First(race.reader, race.writer) for race in late if rules.works_on_variable(view.nodes[race.writer].op)]
     if not pairs:
         return Settled(NOTHING, not found)
@@ -63,10 +65,13 @@ def first_reads(view: GraphView, step: StepKind) -> Settled:
     depth = _depths(order, needed)
     held = conditions(view, order)
     early: dict[str, bool] = {}
+    counted = {race.writer for race in late if counts_alone(view, race) and adds_a_constant(view, race)}
 
     def may(signal: str, write: str) -> bool:
         least, most = held[signal], held[write]
-        if least is None or most is None or not least <= most or depth[signal] >= depth[write] or not _may_signal(view, signal):
+        if least is None or most is None or not least <= most or not _may_signal(view, signal):
+            return False
+        if depth[signal] >= depth[write] + (_LATE if write in counted else 0):
             return False
         if signal not in early:
             early[signal] = _waits_for_little(view, signal, needed)
