@@ -2,8 +2,8 @@
 
 Plain TensorFlow practically always runs a read that waits for little before a write that waits for much: the global step that
 a hook reads beside the training step. On several devices the two race. A copy therefore gets control edges from such reads to
-such writes. Where the write waits for nothing but a reference variable itself (the next step, made of this one beside a rate) it may
-come first, and no order is sure: a copy adds none. It must not know how copies are made.
+such writes. Where the write waits for nothing but a reference variable itself (the next step, made of this one beside a rate) it
+may come first, and no order is sure: a copy adds none. It must not know how copies are made.
 """
 
 from __future__ import annotations
