@@ -1,5 +1,7 @@
 """Every optimizer on dense, sparse and half-precision variables of both kinds; averages; what they write is read back."""
 
+from typing import Any, NamedTuple
+
 import numpy as np
 import tensorflow.compat.v1 as tf
 
@@ -115,6 +117,43 @@ def program_two_passes(record):
             record.value(f"apart {k}", sess.run(apart[: k % 3 + 1], {alone: rng.randn(7, 5)})[0])
         record.value("all", sess.run(tf.global_variables()))
     record.graph("graph")
+
+
+def counted_adam(count, used):
+    """Adam by hand, as in Keras 2.3.1: its rate is made of `count`, which the same step counts in no order; `used` says of what."""
+    x = tf.placeholder(tf.float32, [4, 3])
+    rng = np.random.RandomState(11)
+    weights = [
+        tf.get_variable(f"w{k}", initializer=rng.randn(*shape).astype("f")) for k, shape in enumerate([(3, 6), (6,), (6, 2)])
+    ]
+    loss = tf.reduce_mean(tf.square(tf.matmul(tf.nn.relu(tf.matmul(x, weights[0]) + weights[1]), weights[2]) - 0.3))
+    t = tf.cast(count.value, tf.float32) + 1.0
+    rate = 0.05 * tf.sqrt(1.0 - tf.pow(0.99, t)) / (1.0 - tf.pow(0.9, t))
+    updates = [count.write, used.assign(t)]
+    for weight, grad in zip(weights, tf.tuple(tf.gradients(loss, weights)), strict=True):
+        m, v = (tf.get_variable(f"{weight.op.name}/{k}", initializer=tf.zeros_like(weight.initial_value)) for k in "mv")
+        m_t, v_t = 0.9 * m + 0.1 * grad, 0.99 * v + 0.01 * tf.square(grad)
+        updates += [m.assign(m_t), v.assign(v_t), weight.assign(weight - rate * m_t / (tf.sqrt(v_t) + 1e-7))]
+    return x, loss, tf.group(*updates)
+
+
+class Count(NamedTuple):
+    value: Any
+    write: Any
+
+
+def program_counted(record):
+    """Counters beside what reads them. In the first 90 runs of a step plainly the read comes first, of these; later it may not."""
+    for name, resource, steps in (("added", True, 24), ("next", True, 24), ("reference", False, 10)):
+        with tf.Graph().as_default(), tf.variable_scope(name, use_resource=resource), tf.Session() as sess:
+            n, used = tf.get_variable("n", [], tf.int64, tf.zeros_initializer()), tf.get_variable("used", initializer=0.0)
+            count = Count(n, n.assign(n + 1) if name == "next" else tf.assign_add(n, 1))
+            x, loss, train = counted_adam(count, used)
+            sess.run(tf.global_variables_initializer())
+            for k in range(steps):
+                record.value(f"{name} loss {k}", sess.run([loss, train], {x: np.random.RandomState(k).randn(4, 3)})[0])
+                record.value(f"{name} used {k}", sess.run(used))
+            record.value(f"{name} all", sess.run(tf.global_variables()))
 
 
 def program_averages(record):
