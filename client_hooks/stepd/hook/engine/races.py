@@ -117,8 +117,17 @@ def is_write(op: str) -> bool:
 
 def counts_alone(view: GraphView, race: Race) -> bool:
     """Does the write wait for nothing but the variable itself and constants, as a counter beside a training step does?"""
-    needed = view.ancestors([race.writer]) - {race.writer, race.variable}
-    return len(needed) <= SHORT_READ and not any(_says_more(view.nodes[name].op) for name in needed)
+    needed, stack = {race.variable}, [race.writer]
+    while stack:
+        name = stack.pop()
+        if name not in needed:
+            needed.add(name)
+            if name != race.writer and _says_more(view.nodes[name].op):
+                return False
+            if len(needed) > SHORT_READ + 2:  # a training step's write waits for thousands
+                return False
+            stack += [source for source, _ in view.nodes[name].inputs]
+    return True
 
 
 def may_count_first(view: GraphView, race: Race) -> bool:
