@@ -44,7 +44,7 @@ def machine(monkeypatch: pytest.MonkeyPatch) -> devices.Devices:
         "Const": [kernel("DEFAULT")],
     }
     monkeypatch.setattr(capi, "kernel_defs", registered.__getitem__)
-    for cached in (devices._kernels, devices._constrained, devices._has_kernel):
+    for cached in (devices._kernels, devices._constrained, devices._kernel_types):
         cached.cache_clear()
     found = [SessionDevice(f"{JOB}GPU:{k}", "GPU", 1 << 30) for k in range(12)]
     return devices.Devices((SessionDevice(f"{JOB}CPU:0", "CPU", 1 << 30), *sorted(found, key=lambda d: d.name)), "free")

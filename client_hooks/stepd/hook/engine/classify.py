@@ -232,8 +232,7 @@ def _pin_reason(node: Node) -> str:
         return "calls a function"
     if op in rules.UNMOVED:
         return f"{op} stays"
-    types = graphview.input_types(proto) + graphview.output_types(proto)
-    if any(graphview.holds_state(t) for t in types):
+    if graphview.handles_state(proto):
         return "handles state"
     if graphview.is_stateful(op) and not ("seed" in proto.attr or "seed2" in proto.attr):
         return "stateful"

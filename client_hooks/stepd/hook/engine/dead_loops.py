@@ -88,8 +88,12 @@ def _conditions(
 
 
 def _above(view: GraphView, held: Mapping[str, Conditions], node: Node) -> Conditions:
-    given = (of_input(view, held, source, index) for source, index in node.inputs if source in held)
-    return NONE.union(*(conditions for conditions in given if conditions is not None))
+    found = NONE
+    for source, index in node.inputs:
+        conditions = of_input(view, held, source, index) if source in held else None
+        if conditions and conditions is not found:  # mostly these are the very same
+            found = found | conditions if found else conditions
+    return found
 
 
 def _after_merge(view: GraphView, held: Mapping[str, Conditions], node: Node) -> Conditions:

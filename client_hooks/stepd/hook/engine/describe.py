@@ -54,7 +54,7 @@ def _device_kinds(view: GraphView, devices: Devices) -> dict[str, tuple[str, ...
         have = kernel_types(node.op, node.proto, types)
         if len(have) < len(types):
             known = found.get(node.op)
-            found[node.op] = have if known is None else tuple(t for t in known if t in have)
+            found[node.op] = tuple(sorted(have)) if known is None else tuple(t for t in known if t in have)
     return found
 
 

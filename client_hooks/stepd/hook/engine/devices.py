@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Collection
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -76,6 +75,9 @@ class Devices:
         self.types = frozenset(d.type for d in found)
         self._user_devices = user_devices
         self._soft = soft
+        # What was answered to (device, user's device, types with a kernel), which most ops of a graph share with others.
+        self._homes: dict[tuple[str, frozenset[str]], str] = {}
+        self._allowed: dict[tuple[str, str, frozenset[str]], tuple[str, ...]] = {}
 
     @property
     def mixed(self) -> bool:
@@ -102,17 +104,23 @@ class Devices:
 
     def able(self, node: Node) -> frozenset[str]:
         """The device types of the session that have a kernel for the op."""
-        return frozenset(kernel_types(node.op, node.proto, self.types))
+        return kernel_types(node.op, node.proto, self.types)
 
-    def home(self, node: Node, able: Collection[str] | None = None) -> str:
+    def home(self, node: Node, able: frozenset[str] | None = None) -> str:
         """Where TensorFlow puts an op by default: the best type that has a kernel, lowest index, default task.
 
         `able`: the types that all have a kernel on with which it must share a device.
         """
-        able = self.able(node) if able is None else able
-        if node.device in self.names and (not self._soft or parse(node.device).type in able):
-            return node.device
-        wanted = parse(node.device)
+        key = (node.device, self.able(node) if able is None else able)
+        found = self._homes.get(key)
+        if found is None:
+            found = self._homes[key] = self._home(*key)
+        return found
+
+    def _home(self, device: str, able: frozenset[str]) -> str:
+        if device in self.names and (not self._soft or parse(device).type in able):
+            return device
+        wanted = parse(device)
         fitting = [d for d in self.all if agrees(d.name, wanted)] or list(self.all)
         if able and self._soft and not any(d.type in able for d in fitting):
             anywhere = replace(wanted, type="", index=None)  # as soft placement does
@@ -121,10 +129,7 @@ class Devices:
             task = _task(self.all[0].name)
             fitting = [d for d in fitting if _task(d.name) == task] or fitting
         fitting.sort(key=lambda d: (d.type == "CPU", _position(d.name)))
-        for device in fitting:
-            if device.type in able:
-                return device.name
-        return fitting[-1].name
+        return next((d.name for d in fitting if d.type in able), fitting[-1].name)
 
     def of_several_tasks(self) -> bool:
         """Are they those of several processes, which the program has started itself?"""
@@ -136,16 +141,22 @@ class Devices:
         A request without a job means the default task's machine, except where the devices are this machine's workers. An op
         whose device is not there may go nowhere: the program is to hear of it.
         """
-        if not self._soft and node.requested and not any(agrees(d.name, parse(node.requested)) for d in self.all):
+        key = (node.device, node.requested, kernel_types(node.op, node.proto, self._types))
+        found = self._allowed.get(key)
+        if found is None:
+            found = self._allowed[key] = self._free(*key)
+        return found
+
+    def _free(self, device: str, requested: str, able: frozenset[str]) -> tuple[str, ...]:
+        if not self._soft and requested and not any(agrees(d.name, parse(requested)) for d in self.all):
             return ()
         keep = self._user_devices == "keep"
         if self.local_workers:
-            wanted = parse(node.device) if keep and node.requested else Spec()
+            wanted = parse(device) if keep and requested else Spec()
         elif self._user_devices == "override":
             wanted = Spec()
         else:
-            wanted = parse(node.requested)
-        able = kernel_types(node.op, node.proto, self._types)
+            wanted = parse(requested)
         return tuple(d.name for d in self.usable if d.type in able and agrees(d.name, wanted, with_index=keep))
 
 
@@ -178,11 +189,11 @@ def _kernels(op: str) -> tuple[_Kernel, ...]:
     )
 
 
-def has_kernel(op: str, node: Any, device_type: str) -> bool:
-    """Is there a kernel on `device_type` for the op with the types and the label of this NodeDef?"""
+def kernel_types(op: str, node: Any, types: frozenset[str]) -> frozenset[str]:
+    """Which of the device types `types` have a kernel for the op, of the types and the label of this NodeDef."""
     values = (node.attr[attr] for attr in _constrained(op))
     label = node.attr["_kernel"].s.decode() if "_kernel" in node.attr else ""
-    return _has_kernel(op, tuple(tuple(value.list.type) or (value.type,) for value in values), device_type, label)
+    return _kernel_types(op, tuple(tuple(value.list.type) or (value.type,) for value in values), label, types)
 
 
 @functools.cache
@@ -192,17 +203,12 @@ def _constrained(op: str) -> tuple[str, ...]:
 
 
 @functools.lru_cache(maxsize=1 << 14)
-def _has_kernel(op: str, given: tuple[tuple[int, ...], ...], device_type: str, label: str) -> bool:
+def _kernel_types(op: str, given: tuple[tuple[int, ...], ...], label: str, types: frozenset[str]) -> frozenset[str]:
     """`given`: types of the constrained attributes."""
-    types = dict(zip(_constrained(op), given, strict=True))
-    return any(
-        kernel.device_type in (device_type, "DEFAULT")
-        and kernel.label == label
-        and all(not allowed or allowed.issuperset(types[attr]) for attr, allowed in kernel.constraints)
+    of = dict(zip(_constrained(op), given, strict=True))
+    fitting = [
+        kernel.device_type
         for kernel in _kernels(op)
-    )
-
-
-def kernel_types(op: str, node: Any, types: frozenset[str]) -> tuple[str, ...]:
-    """Which of the device types `types` have a kernel for the op."""
-    return tuple(sorted(t for t in types if has_kernel(op, node, t)))
+        if kernel.label == label and all(not allowed or allowed.issuperset(of[attr]) for attr, allowed in kernel.constraints)
+    ]
+    return types if "DEFAULT" in fitting else types.intersection(fitting)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import weakref
 from collections.abc import Collection, Iterator
 from typing import Any
@@ -64,6 +65,11 @@ def _made_of(view: GraphView, known: Collection[str]) -> frozenset[str]:
 
 def folds(node: Any) -> bool:
     """Does Grappler compute the op of such a NodeDef ahead when it knows what it is given?"""
-    if node.op in rules.CONTROL_FLOW | rules.UNMOVED or all(given.startswith("^") for given in node.input):
+    return _may_fold(node.op) and not all(given.startswith("^") for given in node.input)
+
+
+@functools.cache
+def _may_fold(op: str) -> bool:
+    if op in rules.CONTROL_FLOW or op in rules.UNMOVED or graphview.op_def(op) is None:
         return False
-    return graphview.op_def(node.op) is not None and not graphview.is_stateful(node.op) and not graphview.function_attrs(node.op)
+    return not graphview.is_stateful(op) and not graphview.function_attrs(op)

@@ -194,40 +194,51 @@ def called(node: node_def_pb2.NodeDef) -> Iterator[str]:
         yield node.attr["f"].func.name
 
 
-def _types(args: Any, node: Any) -> tuple[int, ...]:
-    types: list[int] = []
-    for arg in args:
-        if arg.type_list_attr:
-            found = list(node.attr[arg.type_list_attr].list.type)
-        else:
-            one = arg.type or node.attr[arg.type_attr].type
-            found = [one] * (node.attr[arg.number_attr].i if arg.number_attr else 1)
-        types.extend(t + _REF if arg.is_ref else t for t in found)
-    return tuple(types)
+class _Arg(NamedTuple):
+    """An argument of an op type: its type, or the attributes that say it. An OpDef itself answers much more slowly."""
+
+    type: int
+    type_attr: str
+    list_attr: str
+    number_attr: str
+    ref: int
 
 
 @functools.cache
-def _fixed_types(op: str, outputs: bool) -> tuple[int, ...] | None:
-    """The types of an op whose types depend on no attribute."""
+def _args(op: str, outputs: bool) -> tuple[tuple[_Arg, ...], tuple[int, ...] | None]:
+    """The arguments of an op type; and their types, where these depend on no attribute."""
     known = op_def(op)
-    args = known.output_arg if outputs else known.input_arg
-    if any(a.type_attr or a.type_list_attr or a.number_attr for a in args):
-        return None
-    return tuple(a.type + _REF if a.is_ref else a.type for a in args)
+    if known is None:
+        return (), ()
+    args = tuple(
+        _Arg(a.type, a.type_attr, a.type_list_attr, a.number_attr, _REF if a.is_ref else 0)
+        for a in (known.output_arg if outputs else known.input_arg)
+    )
+    free = any(a.type_attr or a.list_attr or a.number_attr for a in args)
+    return args, None if free else tuple(a.type + a.ref for a in args)
+
+
+def _types(node: Any, outputs: bool) -> tuple[int, ...]:
+    args, fixed = _args(node.op, outputs)
+    if fixed is not None:
+        return fixed
+    types: list[int] = []
+    attr = node.attr
+    for one, type_attr, list_attr, number_attr, ref in args:
+        if list_attr:
+            types += [dtype + ref for dtype in attr[list_attr].list.type]
+        else:
+            dtype = (one or attr[type_attr].type) + ref
+            types += [dtype] * attr[number_attr].i if number_attr else (dtype,)
+    return tuple(types)
 
 
 def output_types(node: Any) -> tuple[int, ...]:
-    if op_def(node.op) is None:
-        return ()
-    fixed = _fixed_types(node.op, True)
-    return _types(op_def(node.op).output_arg, node) if fixed is None else fixed
+    return _types(node, True)
 
 
 def input_types(node: Any) -> tuple[int, ...]:
-    if op_def(node.op) is None:
-        return ()
-    fixed = _fixed_types(node.op, False)
-    return _types(op_def(node.op).input_arg, node) if fixed is None else fixed
+    return _types(node, False)
 
 
 def is_ref(dtype: int) -> bool:
@@ -237,6 +248,25 @@ def is_ref(dtype: int) -> bool:
 def holds_state(dtype: int) -> bool:
     """References, resources and variants: values that stand for state somewhere."""
     return dtype > _REF or dtype in (types_pb2.DT_RESOURCE, types_pb2.DT_VARIANT)
+
+
+@functools.cache
+def may_hold_state(op: str) -> bool:
+    """May an op of this type be given such a value, or give one? Most numeric ones may not."""
+    known = op_def(op)
+    if known is None:
+        return False
+    allowed = {attr.name: tuple(attr.allowed_values.list.type) for attr in known.attr}
+    for arg in (*known.input_arg, *known.output_arg):
+        types = (arg.type,) if arg.type else allowed[arg.type_list_attr or arg.type_attr]
+        if arg.is_ref or not types or any(map(holds_state, types)):
+            return True
+    return False
+
+
+def handles_state(node: Any) -> bool:
+    """Is the op of a NodeDef given such a value, or does it give one?"""
+    return may_hold_state(node.op) and any(map(holds_state, input_types(node) + output_types(node)))
 
 
 def colocated_with(node: Any) -> list[str]:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Collection, Iterator
+from typing import Any
 
 from stepd.hook.engine import (
     aliases,
@@ -56,7 +57,7 @@ def of(view: GraphView, home: Callable[[Node], str]) -> tuple[tuple[tuple[str, .
         for name in () if spread.keys().isdisjoint(names) else unwanted.awaiting(view, names):
             union.join(names[0], name)
     for node in view.nodes.values():
-        types = graphview.input_types(node.proto)
+        types = graphview.input_types(node.proto) if graphview.may_hold_state(node.op) else ()
         sums_inside = sums.in_bodies(view, node)
         for reader in graphview.takers(view, node.name) if calls.may_fail_apart(view, node) else ():
             union.join(node.name, reader)
@@ -130,9 +131,9 @@ def _rewritten_together(view: GraphView) -> Iterator[tuple[str, str]]:
 
 
 def _fused(view: GraphView, producer: Node, between: tuple[str, ...], consumer: Node) -> bool:
-    if any(producer.op in first and consumer.op in second for first, second in rules.FUSED):
+    if _listed(producer.op, consumer.op, rules.FUSED):
         return True
-    if between and any(producer.op in first and consumer.op in second for first, second, _ in rules.REWRITTEN_APART):
+    if between and _listed(producer.op, consumer.op, rules.REWRITTEN_APART):
         return True  # what lies between two devices is not taken out
     if not _is_alike(producer, consumer):
         return False
@@ -174,7 +175,13 @@ def _behind_tuples(view: GraphView, node: Node) -> Iterator[str]:
 
 def _is_alike(producer: Node, consumer: Node) -> bool:
     """Would Grappler rewrite the two together if nobody else read what the first makes?"""
-    return any(producer.op in first and consumer.op in second for first, second in rules.FUSED_IF_SOLE_READER)
+    return _listed(producer.op, consumer.op, rules.FUSED_IF_SOLE_READER)
+
+
+@functools.cache
+def _listed(producer: str, consumer: str, pairs: tuple[tuple[Any, ...], ...]) -> bool:
+    """Is the one op type among the first, and the other among the second, of any of these?"""
+    return any(producer in first and consumer in second for first, second, *_ in pairs)
 
 
 def _small_first(view: GraphView, producer: Node, consumer: Node) -> bool:

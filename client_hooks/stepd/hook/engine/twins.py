@@ -7,11 +7,13 @@ are given: Grappler makes one of those, too, but only of what lies on one device
 
 from __future__ import annotations
 
+import functools
 import itertools
 import weakref
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any
 
 from stepd.hook.engine import folded, graphview, rules, unchanged
@@ -52,9 +54,10 @@ def of(view: GraphView) -> Twins:
     if found is None:
         # What is made of constants is a constant before anything is joined, and of these every device has its own.
         folds = folded.certain(view)
-        sure = _alike(view, _equal_constants(view, waiting=False), strict=True)
-        constants = _equal_constants(view, waiting=True)
-        alike = _alike(view, constants, strict=False, folds=folds)
+        valued = [(node, node.proto.attr["value"].SerializeToString()) for node in view.nodes.values() if node.op == "Const"]
+        sure = _alike(view, _equal([each for each in valued if not each[0].inputs]), strict=True)
+        constants = _equal(valued)
+        alike = _alike(view, constants, strict=False, folds=folds, values=_equal(valued, anywhere=True))
         sets = _sets({name: first for name, first in alike.items() if name not in folds})
         maybe = {name: tuple(names) for names in sets.values() for name in names}
         one = constants | {name: alike.get(name, name) for name in folds if view.nodes[name].op != "Const"}
@@ -101,15 +104,11 @@ def _summed(
     return found
 
 
-def _equal_constants(view: GraphView, waiting: bool, anywhere: bool = False) -> dict[str, str]:
-    """Constant -> the first in the graph of its value and type, on its device or `anywhere`. `waiting`: also those that wait for an
-    op, such as what is added to a logarithm's gradient: where twins wait for twins, one is made of these, too."""
+def _equal(constants: Iterable[tuple[Node, bytes]], anywhere: bool = False) -> dict[str, str]:
+    """Constant -> the first in the graph of its value and type, on its device or `anywhere`. Those count that wait for an op, too,
+    such as what is added to a logarithm's gradient: where twins wait for twins, one is made of these."""
     first: dict[Any, str] = {}
-    return {
-        node.name: first.setdefault((anywhere or node.requested, node.proto.attr["value"].SerializeToString()), node.name)
-        for node in view.nodes.values()
-        if node.op == "Const" and (waiting or not node.inputs)
-    }
+    return {node.name: first.setdefault((anywhere or node.requested, value), node.name) for node, value in constants}
 
 
 def _apart(view: GraphView, names: Iterable[str], one: Mapping[str, str]) -> list[str]:
@@ -138,13 +137,20 @@ def _between(view: GraphView, names: Iterable[str], alike: Mapping[str, str]) ->
     return list(found)
 
 
-def _alike(view: GraphView, constants: Mapping[str, str], strict: bool, folds: Collection[str] = frozenset()) -> dict[str, str]:
+def _alike(
+    view: GraphView,
+    constants: Mapping[str, str],
+    strict: bool,
+    folds: Collection[str] = frozenset(),
+    values: Mapping[str, str] = MappingProxyType({}),
+) -> dict[str, str]:
     """Op -> the first in the graph that computes the same. Not `strict`: who hands a value on, what an op waits for and who it is
-    with make no difference. `folds`: what becomes a constant where it is, wherever those lie that it is computed of."""
+    with make no difference. `folds`: what becomes a constant where it is, wherever those lie that it is computed of; `values`:
+    constant -> the first of its value, wherever that lies."""
     first: dict[str, str] = {}
     seen: dict[Any, list[Node]] = {}
     valued: dict[Any, list[Node]] = {}
-    values = _equal_constants(view, waiting=True, anywhere=True)
+    values = {**values}
     for node in view.nodes.values():
         if not _computes(node):
             continue
@@ -183,7 +189,7 @@ def _waiting(view: GraphView, alike: Mapping[str, str]) -> dict[str, str]:
     first: dict[str, str] = {}
     seen: dict[Any, str] = {}
     for node in view.nodes.values():
-        if node.op in unchanged.NAMES | {"NoOp"} and _stays(view, node):
+        if (node.op in unchanged.NAMES or node.op == "NoOp") and _stays(view, node):
             inputs = sorted((first.get(source, alike.get(source, source)), k) for source, k in node.inputs)
             one = seen.setdefault((node.op, tuple(inputs), node.requested), node.name)
             if one != node.name:
@@ -231,14 +237,18 @@ def _origin(view: GraphView, name: str, k: int, alike: Mapping[str, str]) -> tup
     return origin
 
 
+@functools.cache
+def _may_compute(op: str) -> bool:
+    if op in rules.CONTROL_FLOW or op in rules.UNMOVED or op in rules.WITHOUT_MEMORY:
+        return False
+    return graphview.op_def(op) is not None and not graphview.is_stateful(op) and not graphview.function_attrs(op)
+
+
 def _computes(node: Node) -> bool:
     """Is this an op whose value depends on nothing but what it is given?"""
-    if node.op in rules.CONTROL_FLOW | rules.UNMOVED | rules.WITHOUT_MEMORY or not any(k >= 0 for _, k in node.inputs):
+    if not _may_compute(node.op) or not any(k >= 0 for _, k in node.inputs):
         return False
-    if graphview.op_def(node.op) is None or graphview.is_stateful(node.op) or graphview.function_attrs(node.op):
-        return False
-    types = graphview.input_types(node.proto) + graphview.output_types(node.proto)
-    return not any(graphview.holds_state(dtype) for dtype in types)
+    return not graphview.handles_state(node.proto)
 
 
 def _same_attributes(one: Any, other: Any, strict: bool) -> bool:

@@ -32,6 +32,9 @@ _MOVES = _NOTHING_BY.keys() - {"Sum", "Mean", "Prod", "Max", "Min"}
 _UNDONE_BY_ITSELF = frozenset(
     {"Bitcast", "Neg", "Transpose", "ConjugateTranspose", "Reciprocal", "Inv", "Conj", "LogicalNot", "Invert"}
 )
+_ONE_OF_TWO = frozenset({"Select", "SelectV2"})
+_OF_ONE = frozenset({"IdentityN", "Cast", "Split", "SplitV", "AddN"})
+_MAY_HAND_ON = NAMES | _MAYBE_NOTHING | _NOTHING_BY.keys() | _ONE_OF_TWO | _OF_ONE | _UNDONE_BY_ITSELF
 
 
 def behind_names(view: GraphView, name: str, index: int = 0) -> Iterator[tuple[Node, tuple[str, ...]]]:
@@ -50,14 +53,16 @@ def behind_names(view: GraphView, name: str, index: int = 0) -> Iterator[tuple[N
 def handed_on(view: GraphView, node: Node, index: int = 0, surely: bool = False) -> tuple[tuple[str, int], tuple[str, ...]] | None:
     """Whose value `node` may hand on as its output `index`, and the ops that Grappler takes out then; None if it makes one of its
     own. What waits for something else is no mere name. `surely`: None, too, where that hangs on what is not looked at."""
+    if node.op not in _MAY_HAND_ON:
+        return None
     given = [each for each in node.inputs if each[1] >= 0]
     if not given or len(given) < len(node.inputs):
         return None
-    if node.op in (NAMES if surely else NAMES | _MAYBE_NOTHING) or _does_nothing(view, node, given, surely):
+    if node.op in NAMES or (not surely and node.op in _MAYBE_NOTHING) or _does_nothing(view, node, given, surely):
         return given[node.op == "Split"], (node.name,)
     if node.op == "IdentityN":
         return given[index], (node.name,)
-    if node.op in ("Select", "SelectV2"):
+    if node.op in _ONE_OF_TWO:
         chosen = _constant(view, given[0][0])
         if chosen is not None and chosen.size and (chosen.all() or not chosen.any()):
             return given[1 if chosen.all() else 2], (node.name,)
