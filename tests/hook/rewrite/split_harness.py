@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 import tensorflow.compat.v1 as tf
 
-from stepd.hook.engine.graphview import GraphView, output_types
+from stepd.hook.engine.graphview import GraphView
+from stepd.hook.engine.op_defs import output_types
 from stepd.hook.model import Split
 from stepd.hook.rewrite.chosen import choose
 from stepd.hook.rewrite.emit import split_nodes

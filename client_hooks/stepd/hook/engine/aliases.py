@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from stepd.hook.engine import graphview, sums
+from stepd.hook.engine import graphview, op_defs, sums
 from stepd.hook.engine.graphview import GraphView
 from stepd.hook.engine.races import HAND_ON, is_write
 
@@ -55,7 +55,7 @@ def _hands_on(view: GraphView, user: str, name: str) -> bool:
     if node.op in HAND_ON or node.op in sums.VIEWS:
         return True
     first = next((source for source, index in node.inputs if index >= 0), "")
-    return first == name and any(graphview.is_ref(dtype) for dtype in graphview.output_types(node.proto))
+    return first == name and any(op_defs.is_ref(dtype) for dtype in op_defs.output_types(node.proto))
 
 
 def _up(memory: Mapping[str, str], name: str) -> Iterator[tuple[str, str]]:

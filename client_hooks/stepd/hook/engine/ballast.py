@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 from tensorflow.core.framework import graph_pb2, types_pb2
 
-from stepd.hook.engine import capi, graphview, names, sorting
+from stepd.hook.engine import capi, names, op_defs, sorting
 from stepd.hook.engine.graphview import GraphView, Node, split_input
 from stepd.hook.order.steps import executed
 from stepd.hook.ports import StepKind
@@ -139,7 +139,7 @@ def _taken_out(view: GraphView, members: Collection[str], alike: Mapping[str, in
     stands_for: dict[str, str] = {}
     for name in members:
         given = tuple(stands_for.get(source, source) for source, _ in view.nodes[name].inputs)
-        if graphview.op_def(view.nodes[name].op).is_commutative:
+        if op_defs.op_def(view.nodes[name].op).is_commutative:
             given = tuple(sorted(given))
         stands_for[name] = kept.setdefault((alike[name], moved.get(name), given), name)
     return len(stands_for) - len(kept)
@@ -155,7 +155,7 @@ def _alike(view: GraphView) -> dict[str, int]:
         for node in view.nodes.values():
             if _may_be_one(node):
                 inputs = [(stands_for.get(source, source), k) for source, k in node.inputs]
-                inputs = sorted(inputs) if graphview.op_def(node.op).is_commutative else inputs
+                inputs = sorted(inputs) if op_defs.op_def(node.op).is_commutative else inputs
                 attrs = tuple((key, node.proto.attr[key].SerializeToString()) for key in sorted(node.proto.attr))
                 same = numbers.setdefault((node.op, node.device, tuple(inputs), attrs), [])
                 same.append(node.name)
@@ -167,7 +167,7 @@ def _alike(view: GraphView) -> dict[str, int]:
 
 def _may_be_one(node: Node) -> bool:
     """Is this an op of which Grappler makes one with its equals?"""
-    if graphview.op_def(node.op) is None or graphview.is_stateful(node.op) or node.op in _KEPT:
+    if op_defs.op_def(node.op) is None or op_defs.is_stateful(node.op) or node.op in _KEPT:
         return False
-    types = graphview.input_types(node.proto) + graphview.output_types(node.proto)
-    return not any(graphview.is_ref(dtype) for dtype in types)
+    types = op_defs.input_types(node.proto) + op_defs.output_types(node.proto)
+    return not any(op_defs.is_ref(dtype) for dtype in types)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from stepd.hook.engine import graphview, rules
+from stepd.hook.engine import op_defs, rules
 from stepd.hook.engine.graphview import GraphView, Node
 
 
@@ -14,7 +14,7 @@ def draws_apart(view: GraphView, node: Any) -> str:
     TensorFlow keeps the place in a random stream for the session where the op is in the graph, also when it came there because a
     function was inlined. A function that runs as one keeps its streams with the executors of each step.
     """
-    functions = graphview.function_attrs(node.op)
+    functions = op_defs.function_attrs(node.op)
     if functions == () or (functions and ("Dataset" in node.op or node.op == "OneShotIterator")):  # iterators have their own
         return ""
     bodies = view.bodies(node)
@@ -22,14 +22,14 @@ def draws_apart(view: GraphView, node: Any) -> str:
     for body in bodies if apart else ():
         for inner in body.node_def:
             seeded = any(inner.attr[key].i for key in ("seed", "seed2") if key in inner.attr)
-            if seeded and graphview.op_def(inner.op) is not None and graphview.is_stateful(inner.op):
+            if seeded and op_defs.op_def(inner.op) is not None and op_defs.is_stateful(inner.op):
                 return f"{node.name} calls {body.signature.name}, whose random numbers each step draws from a stream of its own"
     return ""
 
 
 def runs_as_one(node: Any) -> bool:
     """Does this call, if it is one, stay a call in the graph that runs?"""
-    functions, attr = graphview.function_attrs(node.op), node.attr
+    functions, attr = op_defs.function_attrs(node.op), node.attr
     if functions == ():
         return False
     if any(key in attr and attr[key].b for key in ("_noinline", "_XlaMustCompile")):
@@ -42,7 +42,7 @@ def may_fail_apart(view: GraphView, node: Node) -> bool:
     """Does a function run as one whose error a transfer hides? It ends all transfers of the step before the call itself fails, and
     who waits for one fails first. TensorFlow inlines no function with a check in it.
     """
-    if graphview.function_attrs(node.op) == () or "Dataset" in node.op:
+    if op_defs.function_attrs(node.op) == () or "Dataset" in node.op:
         return False
     bodies = view.bodies(node.proto)
     return runs_as_one(node.proto) or any(body.attr["_noinline"].b or any(map(_checks, body.node_def)) for body in bodies)

@@ -6,19 +6,17 @@ Pure: GraphView in, verdicts out (docs/design.md, "What may move"). It must not 
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from tensorflow.core.framework import types_pb2
 from tensorflow.python.framework import versions
 
-from stepd.hook.engine import calls, folded, graphview, groups, owned, remaking, rules
+from stepd.hook.engine import calls, graphview, groups, made_once, op_defs, owned, remaking, rules
 from stepd.hook.engine.dead_loops import dead_loop
 from stepd.hook.engine.graphview import GraphView, Node
-from stepd.hook.engine.races import is_write
 
-_INITIALIZERS = frozenset({"Assign", "AssignVariableOp", "MakeIterator"})
 # What `tf.xla.experimental.compile` and rewriting for TPUs write on every op of a computation. TensorFlow makes one op of all ops
 # of the graph that bear one value, those of copies too, and functions of all its loops.
 _COMPUTATIONS = ("_xla_compile_id", "_tpu_replicate", "_replication_info")
@@ -75,7 +73,7 @@ def classify(
     _pin_groups(view, together, pinned)
     group_of = {name: i for i, group in enumerate(together) for name in group}
     apart = next((why for node in view.nodes.values() if (why := _computation(node) or calls.draws_apart(view, node.proto))), "")
-    apart = apart or dead_loop(view) or _reads_once(view)
+    apart = apart or dead_loop(view) or made_once.reads_once(view)
     if not apart and (name := owned.written_in_place(view)):
         apart = f"{name} writes into the memory of what it is given"
     return Classes(held, pinned, together, group_of, frozenset(variables - pinned.keys()), apart)
@@ -111,7 +109,7 @@ def state_inside(inner: Any) -> str:
 
 
 def _shared_reason(node: Any, bodies: Callable[[Any], list[Any]]) -> str:
-    op, named = node.op, graphview.op_def(node.op) is not None  # a function that is called may be named like anything
+    op, named = node.op, op_defs.op_def(node.op) is not None  # a function that is called may be named like anything
     if named and op.startswith(rules.PER_RUN_PREFIXES):
         return ""
     if named and (op in rules.SHARED or op.startswith(rules.SHARED_PREFIXES)):
@@ -123,16 +121,16 @@ def _shared_reason(node: Any, bodies: Callable[[Any], list[Any]]) -> str:
     called = bodies(node)
     for body in called:
         for inner in body.node_def:
-            calls_none = not graphview.function_attrs(inner.op) or inner.op in rules.SHARED
-            if calls_none and graphview.op_def(inner.op) is not None:
+            calls_none = not op_defs.function_attrs(inner.op) or inner.op in rules.SHARED
+            if calls_none and op_defs.op_def(inner.op) is not None:
                 why = state_inside(inner)
                 if why and inner.op not in rules.VARIABLES:
                     return f"calls {body.signature.name}, where {inner.name} stays: {why}"
-    if called or op in rules.WITHOUT_MEMORY or not graphview.is_stateful(op):
+    if called or op in rules.WITHOUT_MEMORY or not op_defs.is_stateful(op):
         return ""
-    if any(graphview.holds_state(t) for t in graphview.input_types(node)):
+    if any(op_defs.holds_state(t) for t in op_defs.input_types(node)):
         return ""
-    if any(graphview.holds_state(t) for t in graphview.output_types(node)):
+    if any(op_defs.holds_state(t) for t in op_defs.output_types(node)):
         return f"{op} owns state"
     if "seed" in node.attr or "seed2" in node.attr:
         if node.attr["seed"].i or node.attr["seed2"].i:
@@ -152,59 +150,6 @@ def _compiled(view: GraphView) -> dict[str, str]:
                 found[user] = f"is given what XLA compiles in {name}"
                 given += [user] if view.nodes[user].op == "Identity" else []
     return found
-
-
-def _reads_once(view: GraphView) -> str:
-    """Why steps must keep to the program's own ops where TensorFlow reads a file, or calls Python, when it builds a step, and would
-    for a copy again; but what only an initializer is given is read for that."""
-    for node in view.nodes.values():
-        if node.op in rules.MADE_ONCE and (not node.inputs or node.name in folded.constants(view)) and _is_used(view, node.name):
-            return f"{node.name} ({node.op}) runs when TensorFlow builds a step, once for all its runs"
-        if _draws_once(node.proto) or (view.functions and any(map(_draws_once, _inside(view, node)))):
-            return f"{node.name} has its regions drawn when TensorFlow builds a step, once for all its runs"
-        if _reads_file(node.proto) or (view.functions and any(map(_reads_file, _inside(view, node)))):
-            return f"{node.name} reads a file when TensorFlow builds a step, once for all its runs"
-        if not view.functions or "Dataset" in node.op or "Iterator" in node.op:
-            continue
-        if any(inner.op in rules.MADE_ONCE for inner in _inside(view, node)):
-            return f"{node.name} calls what may run when TensorFlow builds a step, once for all its runs"
-    return ""
-
-
-def _inside(view: GraphView, node: Node) -> Iterator[Any]:
-    return (inner for body in view.bodies(node.proto) for inner in body.node_def)
-
-
-def _draws_once(node: Any) -> bool:
-    """Does its kernel draw a seed when it is made, and keep to it?"""
-    attr = node.attr
-    return node.op in rules.FRACTIONAL and attr["deterministic"].b and not (attr["seed"].i or attr["seed2"].i)
-
-
-def _reads_file(node: Any) -> bool:
-    """Does its kernel read a file when it is made?"""
-    attr, others = rules.FILE_OF_KERNEL.get(node.op, ("", ()))
-    name = node.attr[attr].s if attr else b""
-    return bool(name) and not name.startswith(others)
-
-
-def _is_used(view: GraphView, name: str) -> bool:
-    """Does its value leave a step, or change what stays from step to step, other than as what that begins with?"""
-    stack, seen = [name], {name}
-    while stack:
-        last = view.nodes[stack.pop()]
-        users = list(graphview.takers(view, last.name))
-        if not users and (graphview.output_types(last.proto) or is_write(last.op)):  # a check has neither
-            return True
-        further = [user for user in users if user not in seen and not _begins(view.nodes[user])]
-        seen.update(further)
-        stack += further
-    return False
-
-
-def _begins(node: Node) -> bool:
-    """Does it put a value where it stays?"""
-    return node.op in _INITIALIZERS or node.op.startswith("InitializeTable") or "Dataset" in node.op
 
 
 def _computation(node: Node) -> str:
@@ -228,13 +173,13 @@ def _pin_reason(node: Node) -> str:
         return ""
     if op in rules.CONTROL_FLOW:
         return "control flow"
-    if graphview.op_def(op) is None or graphview.function_attrs(op):
+    if op_defs.op_def(op) is None or op_defs.function_attrs(op):
         return "calls a function"
     if op in rules.UNMOVED:
         return f"{op} stays"
-    if graphview.handles_state(proto):
+    if op_defs.handles_state(proto):
         return "handles state"
-    if graphview.is_stateful(op) and not ("seed" in proto.attr or "seed2" in proto.attr):
+    if op_defs.is_stateful(op) and not ("seed" in proto.attr or "seed2" in proto.attr):
         return "stateful"
     return ""
 
@@ -247,13 +192,13 @@ def _variable_pin_reason(view: GraphView, node: Node) -> str:
         return "anonymous variable"
     for name in view.consumers[node.name]:
         user = view.nodes[name]
-        types = graphview.input_types(user.proto)
+        types = op_defs.input_types(user.proto)
         data = [i for i, (source, k) in enumerate(user.inputs) if k >= 0]
         for i in data:
-            if user.inputs[i][0] == node.name and (i >= len(types) or graphview.holds_state(types[i])):
+            if user.inputs[i][0] == node.name and (i >= len(types) or op_defs.holds_state(types[i])):
                 if not rules.works_on_variable(user.op):
                     return f"its handle goes to {user.name} ({user.op})"
-                if any(graphview.is_ref(t) for t in graphview.output_types(user.proto)):
+                if any(op_defs.is_ref(t) for t in op_defs.output_types(user.proto)):
                     why = _ref_chain_reason(view, user)
                     if why:
                         return why
@@ -278,12 +223,12 @@ def _ref_chain_reason(view: GraphView, node: Node) -> str:
     """The reference that Assign and its like hand on may be worked on further, and read, but not kept elsewhere."""
     for name in view.consumers[node.name]:
         user = view.nodes[name]
-        types = graphview.input_types(user.proto)
+        types = op_defs.input_types(user.proto)
         for i, (source, k) in enumerate(user.inputs):
-            if source == node.name and k >= 0 and (i >= len(types) or graphview.is_ref(types[i])):
+            if source == node.name and k >= 0 and (i >= len(types) or op_defs.is_ref(types[i])):
                 if not rules.works_on_variable(user.op):
                     return f"its reference goes to {user.name} ({user.op})"
-                if any(graphview.is_ref(t) for t in graphview.output_types(user.proto)):
+                if any(op_defs.is_ref(t) for t in op_defs.output_types(user.proto)):
                     why = _ref_chain_reason(view, user)
                     if why:
                         return why

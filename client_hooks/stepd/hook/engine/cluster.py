@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from stepd.hook.engine import graphview
+from stepd.hook.engine import graphview, op_defs
 from stepd.hook.engine.devices import parse
 from stepd.hook.local_devices import TRAINER_OPS
 
@@ -69,10 +69,10 @@ class WorkerPlacer:
             for other in graphview.colocated_with(node):
                 if other in new or other in self.device_of:
                     union.join(node.name, other)
-            types = graphview.input_types(node)
+            types = op_defs.input_types(node)
             for i, name in enumerate(node.input):
                 source, index = graphview.split_input(name)
-                if index >= 0 and i < len(types) and graphview.holds_state(types[i]):
+                if index >= 0 and i < len(types) and op_defs.holds_state(types[i]):
                     union.join(node.name, source)
         return union.sets()
 

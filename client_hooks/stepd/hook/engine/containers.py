@@ -12,7 +12,8 @@ from collections.abc import Collection, Iterable, Iterator
 from typing import Any
 
 from stepd.hook.engine.draws import History
-from stepd.hook.engine.graphview import GraphView, Node, is_stateful
+from stepd.hook.engine.graphview import GraphView, Node
+from stepd.hook.engine.op_defs import is_stateful
 from stepd.hook.engine.state import may_have_run
 
 _MISSING = re.compile(

@@ -13,7 +13,7 @@ import numpy as np
 from tensorflow.core.framework import types_pb2
 
 from stepd.hook.arrays import array_of
-from stepd.hook.engine import graphview, rules
+from stepd.hook.engine import op_defs, rules
 from stepd.hook.engine.graphview import GraphView, Node, split_input
 from stepd.hook.ports import StepKind
 
@@ -70,7 +70,7 @@ def shape_is_long(node: Node) -> bool:
 
 def is_seeded(node: Node) -> bool:
     attr = node.proto.attr
-    return graphview.is_stateful(node.op) and any(key in attr and attr[key].i for key in ("seed", "seed2"))
+    return op_defs.is_stateful(node.op) and any(key in attr and attr[key].i for key in ("seed", "seed2"))
 
 
 def _draws_alike(view: GraphView, node: Node, history: History) -> bool:
@@ -79,10 +79,10 @@ def _draws_alike(view: GraphView, node: Node, history: History) -> bool:
     fed = {split_input(name)[0] for kind in (*history.runs, *history.uncertain) for name in kind.feeds}
     ops = {view.nodes[name].op for name in needed}
     changing = any(
-        graphview.is_stateful(op) or graphview.function_attrs(op) or op in rules.CONTROL_FLOW or op.startswith("Placeholder")
+        op_defs.is_stateful(op) or op_defs.function_attrs(op) or op in rules.CONTROL_FLOW or op.startswith("Placeholder")
         for op in ops
     )
-    called = graphview.function_attrs(node.op) or graphview.holds_state(max(view.outputs(node.name), default=0))
+    called = op_defs.function_attrs(node.op) or op_defs.holds_state(max(view.outputs(node.name), default=0))
     # An op that is fed does not run, unless perhaps others wait for it.
     waited_for = any((node.name, -1) in view.nodes[user].inputs for user in view.consumers[node.name])
     unsure = needed | {node.name} if waited_for else needed

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from stepd.hook.engine import containers, graphview, names, session_config, worker_words
+from stepd.hook.engine import containers, graphview, names, op_defs, session_config, worker_words
 from stepd.hook.engine.kinds import Kind
 from stepd.hook.engine.resource_numbers import NUMBERS
 
@@ -55,5 +55,5 @@ def reader(engine: SessionEngine, kind: Kind, variable: str) -> str:
 def _reads(view: graphview.GraphView, name: str, variable: str) -> bool:
     """Does op `name` take the value of `variable`, and not a reference?"""
     given = [source for source, k in view.nodes[name].inputs if k >= 0]
-    types = graphview.input_types(view.nodes[name].proto)
-    return any(source == variable and not graphview.is_ref(dtype) for source, dtype in zip(given, types, strict=False))
+    types = op_defs.input_types(view.nodes[name].proto)
+    return any(source == variable and not op_defs.is_ref(dtype) for source, dtype in zip(given, types, strict=False))

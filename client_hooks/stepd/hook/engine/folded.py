@@ -9,7 +9,7 @@ from typing import Any
 
 from tensorflow.python.framework import dtypes
 
-from stepd.hook.engine import graphview, rules
+from stepd.hook.engine import op_defs, rules
 from stepd.hook.engine.graphview import GraphView
 
 _KINDS = map(dtypes.as_dtype, range(1, 24))
@@ -46,7 +46,7 @@ def together(view: GraphView) -> Iterator[tuple[str, str]]:
     made = _made_of(view, stand_ins) if stand_ins else made
     for name in made:
         node = view.nodes[name]
-        if node.op != "Const" and not _FLOATING.isdisjoint(graphview.output_types(node.proto)):
+        if node.op != "Const" and not _FLOATING.isdisjoint(op_defs.output_types(node.proto)):
             yield from ((source, name) for source, k in node.inputs if k >= 0)
 
 
@@ -70,6 +70,6 @@ def folds(node: Any) -> bool:
 
 @functools.cache
 def _may_fold(op: str) -> bool:
-    if op in rules.CONTROL_FLOW or op in rules.UNMOVED or graphview.op_def(op) is None:
+    if op in rules.CONTROL_FLOW or op in rules.UNMOVED or op_defs.op_def(op) is None:
         return False
-    return not graphview.is_stateful(op) and not graphview.function_attrs(op)
+    return not op_defs.is_stateful(op) and not op_defs.function_attrs(op)

@@ -18,6 +18,7 @@ from stepd.hook.engine import (
     hoisted,
     inlined,
     onednn,
+    op_defs,
     pushed,
     rules,
     settled,
@@ -57,14 +58,14 @@ def of(view: GraphView, home: Callable[[Node], str]) -> tuple[tuple[tuple[str, .
         for name in () if spread.keys().isdisjoint(names) else unwanted.awaiting(view, names):
             union.join(names[0], name)
     for node in view.nodes.values():
-        types = graphview.input_types(node.proto) if graphview.may_hold_state(node.op) else ()
+        types = op_defs.input_types(node.proto) if op_defs.may_hold_state(node.op) else ()
         sums_inside = sums.in_bodies(view, node)
         for reader in graphview.takers(view, node.name) if calls.may_fail_apart(view, node) else ():
             union.join(node.name, reader)
         for i, (source, k) in enumerate(node.inputs):
             if k < 0:
                 continue
-            state = i < len(types) and graphview.holds_state(types[i])
+            state = i < len(types) and op_defs.holds_state(types[i])
             # The read of a reference variable names the variable in errors only where the variable is.
             read = node.op == "Identity" and view.nodes[source].op in ("VariableV2", "Variable")
             if state or read or sums_inside:

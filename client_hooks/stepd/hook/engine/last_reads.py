@@ -15,9 +15,10 @@ from tensorflow.core.framework import graph_pb2
 
 from stepd.hook.engine import capi, names
 from stepd.hook.engine.aliases import REFERENCES, memory_of
-from stepd.hook.engine.graphview import GraphView, output_types, split_input, takers
+from stepd.hook.engine.graphview import GraphView, split_input, takers
 from stepd.hook.engine.kinds import Kind, Route
 from stepd.hook.engine.mirror import Mirror
+from stepd.hook.engine.op_defs import output_types
 from stepd.hook.engine.races import HAND_ON, is_write
 from stepd.hook.engine.sums import VIEWS
 from stepd.hook.order.conditions import NONE, conditions

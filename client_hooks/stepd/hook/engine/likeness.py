@@ -16,7 +16,7 @@ from tensorflow.core.protobuf import config_pb2, device_properties_pb2, meta_gra
 from tensorflow.python.framework import config as tf_config
 from tensorflow.python.framework import dtypes
 
-from stepd.hook.engine import capi, graphview, names, session_config
+from stepd.hook.engine import capi, names, op_defs, session_config
 from stepd.hook.engine.ballast import Made
 from stepd.hook.engine.graphview import GraphView, split_input
 from stepd.hook.engine.kinds import Kind, Route
@@ -169,7 +169,7 @@ def _architecture() -> str:
 def _stand_in(node: node_def_pb2.NodeDef) -> node_def_pb2.NodeDef:
     """A Placeholder in the place of what is fed: Grappler is to know nothing of its value."""
     made = node_def_pb2.NodeDef(name=node.name, op="Placeholder")
-    made.attr["dtype"].type = graphview.output_types(node)[0]
+    made.attr["dtype"].type = op_defs.output_types(node)[0]
     made.attr["shape"].shape.unknown_rank = True
     return made
 

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from tensorflow.core.framework import types_pb2
 
-from stepd.hook.engine import folded, graphview, rules
+from stepd.hook.engine import folded, graphview, op_defs, rules
 from stepd.hook.engine.graphview import GraphView, Node
 
 
@@ -44,8 +44,8 @@ def _owns_the_same(node: Node, owner: Node) -> bool:
 
 
 def _hands_on(node: Node) -> bool:
-    knows = graphview.op_def(node.op) is not None and not graphview.function_attrs(node.op)
-    return any(map(graphview.holds_state, graphview.output_types(node.proto))) and not (knows and graphview.is_stateful(node.op))
+    knows = op_defs.op_def(node.op) is not None and not op_defs.function_attrs(node.op)
+    return any(map(op_defs.holds_state, op_defs.output_types(node.proto))) and not (knows and op_defs.is_stateful(node.op))
 
 
 def variables_in_functions(view: GraphView, carried: Collection[str], ran: Collection[str] | None = None) -> list[str]:
@@ -112,5 +112,5 @@ def _writes_in_place(body: Any) -> bool:
 def _is_safe(node: Any, index: int) -> bool:
     """Is it a constant into which Python cannot write: one number, which it is given as such, a text, or a handle?"""
     shape = node.attr["value"].tensor.tensor_shape if node.op == "Const" else None
-    type_ = graphview.output_types(node)[index]
-    return (shape is not None and not shape.dim) or type_ == types_pb2.DT_STRING or graphview.holds_state(type_)
+    type_ = op_defs.output_types(node)[index]
+    return (shape is not None and not shape.dim) or type_ == types_pb2.DT_STRING or op_defs.holds_state(type_)

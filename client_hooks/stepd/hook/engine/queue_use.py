@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 
 from stepd.hook.arrays import array_of
-from stepd.hook.engine import graphview, queues, rules
+from stepd.hook.engine import op_defs, queues, rules
 from stepd.hook.engine.draws import executed
 from stepd.hook.engine.graphview import GraphView, Node
 from stepd.hook.ports import StepKind
@@ -81,17 +81,17 @@ def _elements(view: GraphView, node: Node) -> int:
 
 def _ends(node: Node) -> bool:
     op = node.op
-    if op in _MAY_WAIT or graphview.op_def(op) is None:
+    if op in _MAY_WAIT or op_defs.op_def(op) is None:
         return False
     if op in _END or op in rules.VARIABLES or rules.works_on_variable(op) or queues.carriable(node):
         return True
-    if graphview.function_attrs(op):
+    if op_defs.function_attrs(op):
         return op == "OneShotIterator"
     attr = node.proto.attr
-    return not graphview.is_stateful(op) or "seed" in attr or op.startswith(_END_PREFIXES) or op.startswith("Placeholder")
+    return not op_defs.is_stateful(op) or "seed" in attr or op.startswith(_END_PREFIXES) or op.startswith("Placeholder")
 
 
 def _followed(view: GraphView, ran: Collection[str], put: Put) -> bool:
     """Does anything happen behind it that would come too early when it ends before there is room?"""
     later = (view.descendants([put.op]) - {put.op}) & set(ran)
-    return any(graphview.is_stateful(view.nodes[name].op) for name in later)
+    return any(op_defs.is_stateful(view.nodes[name].op) for name in later)

@@ -12,8 +12,9 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import NamedTuple
 
 from stepd.hook.engine import rules
-from stepd.hook.engine.graphview import GraphView, function_attrs, input_types, is_stateful, output_types
+from stepd.hook.engine.graphview import GraphView
 from stepd.hook.engine.kinds import Kind
+from stepd.hook.engine.op_defs import function_attrs, input_types, is_stateful, output_types
 from stepd.hook.engine.races import SHORT_READ, adds_a_constant, counts_alone, is_write, may_count_first, races, to_keep
 from stepd.hook.order.conditions import conditions
 from stepd.hook.order.edges import Edge

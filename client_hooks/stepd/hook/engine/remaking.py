@@ -12,7 +12,7 @@ from typing import Any
 
 from tensorflow.core.framework import types_pb2
 
-from stepd.hook.engine import graphview, rules
+from stepd.hook.engine import graphview, op_defs, rules
 from stepd.hook.engine.graphview import GraphView
 
 TABLES = frozenset({"HashTableV2"})  # whose words never change
@@ -61,25 +61,25 @@ def parts_made_otherwise(view: GraphView, node: graphview.Node) -> str:
 
 
 def _gives_the_same(view: GraphView, node: Any) -> bool:
-    if graphview.op_def(node.op) is None:
+    if op_defs.op_def(node.op) is None:
         return False
     bodies = [inner for body in view.bodies(node) for inner in body.node_def]
-    outputs = graphview.output_types(node)
+    outputs = op_defs.output_types(node)
     if outputs and "Dataset" in node.op and all(kind == types_pb2.DT_VARIANT for kind in outputs):
         return True  # its functions run when elements are wanted
-    if graphview.is_stateful(node.op):
+    if op_defs.is_stateful(node.op):
         is_handle = bool(outputs) and all(kind == types_pb2.DT_RESOURCE for kind in outputs) and not node.input
         return node.op in _CHECKS or (is_handle and node.op not in ITERATORS)
-    reads = any(map(_is_state, graphview.input_types(node)))
+    reads = any(map(_is_state, op_defs.input_types(node)))
     return not reads and node.op not in _GIVEN | _READS_THE_WORLD and all(_gives_the_same(view, inner) for inner in bodies)
 
 
 def _is_state(kind: int) -> bool:
-    return graphview.is_ref(kind) or kind == types_pb2.DT_RESOURCE
+    return op_defs.is_ref(kind) or kind == types_pb2.DT_RESOURCE
 
 
 def _is_handle(view: GraphView, name: str, index: int) -> bool:
-    kinds = graphview.output_types(view.nodes[name].proto)
+    kinds = op_defs.output_types(view.nodes[name].proto)
     return index < len(kinds) and _is_state(kinds[index])
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Collection, Mapping
 
-from stepd.hook.engine import graphview, rules
+from stepd.hook.engine import op_defs, rules
 from stepd.hook.engine.graphview import Node
 from stepd.hook.order.walk import NEXT
 
@@ -108,4 +108,4 @@ def _without_handing(
 def _may_be_read_past(nodes: Mapping[str, Node], source: str, index: int, functions: frozenset[str]) -> bool:
     if source not in nodes or index < 0:
         return True
-    return nodes[source].op not in functions and not graphview.is_ref(graphview.output_types(nodes[source].proto)[index])
+    return nodes[source].op not in functions and not op_defs.is_ref(op_defs.output_types(nodes[source].proto)[index])

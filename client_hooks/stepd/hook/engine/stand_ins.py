@@ -14,9 +14,10 @@ from collections.abc import Callable, Mapping
 from tensorflow.core.framework import node_def_pb2
 
 from stepd.hook.engine import rules, twins
-from stepd.hook.engine.graphview import GraphView, is_ref, is_stateful
+from stepd.hook.engine.graphview import GraphView
 from stepd.hook.engine.handing import nothing, unneeded, waited_for
 from stepd.hook.engine.names import copy_name
+from stepd.hook.engine.op_defs import is_ref, is_stateful
 
 _NONE = rules.CONTROL_FLOW | {"NoOp", "Const", "ControlTrigger", "Placeholder"}
 

@@ -12,7 +12,7 @@ from typing import Any
 from tensorflow.core.framework import graph_pb2, node_def_pb2, types_pb2
 from tensorflow.python.framework import dtypes, tensor_shape
 
-from stepd.hook.engine import graphview, owned, queues, remaking, rules
+from stepd.hook.engine import graphview, op_defs, owned, queues, remaking, rules
 from stepd.hook.engine.classify import shared_reason, state_inside
 from stepd.hook.engine.draws import History, executed, replayable
 from stepd.hook.engine.graphview import GraphView
@@ -136,10 +136,10 @@ def _dataset_obstacles(view: GraphView, node: graphview.Node) -> list[str]:
         for inner in body.node_def:
             if _writes(inner, inners.get):
                 return [f"{node.name} calls {inner.op}, which writes files"]
-            seeded = "seed" in inner.attr and graphview.is_stateful(inner.op)
+            seeded = "seed" in inner.attr and op_defs.is_stateful(inner.op)
             if inner.op in _IN_PROCESS or seeded:
                 return [f"{node.name} calls {inner.op}, whose state is not known"]
-            known = graphview.op_def(inner.op) is not None and not graphview.function_attrs(inner.op)
+            known = op_defs.op_def(inner.op) is not None and not op_defs.function_attrs(inner.op)
             if known and inner.op not in rules.VARIABLES and (why := state_inside(inner)):
                 return [f"{node.name} calls {inner.op}: {why}"]
     return []

@@ -10,7 +10,7 @@ from __future__ import annotations
 import weakref
 from collections.abc import Iterator
 
-from stepd.hook.engine import graphview, rules, settled, twins, unchanged, unwanted
+from stepd.hook.engine import op_defs, rules, settled, twins, unchanged, unwanted
 from stepd.hook.engine.graphview import GraphView, Node
 
 _SUMS = frozenset({"Add", "AddV2", "AddN"})
@@ -90,7 +90,7 @@ def sums(op: str) -> bool:
 
 def in_bodies(view: GraphView, node: Node) -> bool:
     """Does this op call functions that sum? What they are given may be among the terms, and must lie where they are."""
-    if not graphview.function_attrs(node.op) and graphview.op_def(node.op) is not None:
+    if not op_defs.function_attrs(node.op) and op_defs.op_def(node.op) is not None:
         return False
     return any(inner.op in _SUMS for body in view.bodies(node.proto) for inner in body.node_def)
 

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
 
-from stepd.hook.engine import folded, graphview, rules, unchanged
+from stepd.hook.engine import folded, op_defs, rules, unchanged
 from stepd.hook.engine.graphview import GraphView, Node
 
 _found: weakref.WeakKeyDictionary[GraphView, Twins] = weakref.WeakKeyDictionary()
@@ -164,7 +164,7 @@ def _alike(
         else:
             given = [(source if waits else constants.get(source, source), index) for source, index in given]
             inputs = [(first.get(source, source), index) for source, index in given]
-        if graphview.op_def(node.op).is_commutative:
+        if op_defs.op_def(node.op).is_commutative:
             inputs.sort()
         twin = _first(seen.setdefault((node.op, tuple(inputs), node.requested), []), node, strict)
         if twin is not node:
@@ -241,14 +241,14 @@ def _origin(view: GraphView, name: str, k: int, alike: Mapping[str, str]) -> tup
 def _may_compute(op: str) -> bool:
     if op in rules.CONTROL_FLOW or op in rules.UNMOVED or op in rules.WITHOUT_MEMORY:
         return False
-    return graphview.op_def(op) is not None and not graphview.is_stateful(op) and not graphview.function_attrs(op)
+    return op_defs.op_def(op) is not None and not op_defs.is_stateful(op) and not op_defs.function_attrs(op)
 
 
 def _computes(node: Node) -> bool:
     """Is this an op whose value depends on nothing but what it is given?"""
     if not _may_compute(node.op) or not any(k >= 0 for _, k in node.inputs):
         return False
-    return not graphview.handles_state(node.proto)
+    return not op_defs.handles_state(node.proto)
 
 
 def _same_attributes(one: Any, other: Any, strict: bool) -> bool:

@@ -14,7 +14,7 @@ import numpy as np
 from tensorflow.core.framework import graph_pb2, node_def_pb2, types_pb2
 from tensorflow.python.framework import dtypes, tensor_util
 
-from stepd.hook.engine import graphview, rules
+from stepd.hook.engine import op_defs, rules
 from stepd.hook.engine.graphview import split_input
 from stepd.hook.order.walk import ENTER, NEXT
 
@@ -77,7 +77,7 @@ class _Numbering:
             for index, source in enumerate(values if node.op == "IdentityN" else values[:1]):
                 self.handed_on[node.name, index] = self._made(source)
             return
-        inputs, known = [self._value(each, b"the next round") for each in values], graphview.op_def(node.op)
+        inputs, known = [self._value(each, b"the next round") for each in values], op_defs.op_def(node.op)
         if node.op in NEXT:
             self.effects.append(_digest("next", *inputs))
         if len(inputs) == 2 and (node.op in _SUMS or (known is not None and known.is_commutative)):
@@ -124,7 +124,7 @@ class _Numbering:
 
 
 def _is_whole(node: node_def_pb2.NodeDef) -> bool:
-    types = graphview.output_types(node)
+    types = op_defs.output_types(node)
     return bool(types) and _INTEGERS.issuperset(types)
 
 

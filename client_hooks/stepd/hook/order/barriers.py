@@ -16,7 +16,8 @@ from typing import NamedTuple
 
 from stepd.hook.engine import rules, sums, twins
 from stepd.hook.engine.classify import Classes
-from stepd.hook.engine.graphview import GraphView, is_ref, split_input
+from stepd.hook.engine.graphview import GraphView, split_input
+from stepd.hook.engine.op_defs import is_ref
 from stepd.hook.engine.races import HAND_ON
 from stepd.hook.order.conditions import NONE, conditions
 from stepd.hook.order.edges import behind

@@ -10,9 +10,10 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
 from tensorflow.core.framework import node_def_pb2
 
-from stepd.hook.engine.graphview import GraphView, output_types, split_input
+from stepd.hook.engine.graphview import GraphView, split_input
 from stepd.hook.engine.handing import handing_on, nothing, waited_for
 from stepd.hook.engine.names import copy_name
+from stepd.hook.engine.op_defs import output_types
 from stepd.hook.order.barriers import Lift
 from stepd.hook.order.edges import Edge
 from stepd.hook.rewrite.emit import part_name

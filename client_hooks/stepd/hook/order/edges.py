@@ -11,7 +11,8 @@ from dataclasses import dataclass
 
 from stepd.hook.engine import rules
 from stepd.hook.engine.classify import Classes
-from stepd.hook.engine.graphview import GraphView, function_attrs, is_stateful, output_types
+from stepd.hook.engine.graphview import GraphView
+from stepd.hook.engine.op_defs import function_attrs, is_stateful, output_types
 from stepd.hook.order import ties
 from stepd.hook.order.conditions import Conditions, conditions
 from stepd.hook.order.finder import Finder

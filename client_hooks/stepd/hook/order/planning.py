@@ -11,8 +11,9 @@ from dataclasses import dataclass, field, replace
 from stepd.hook.engine import rules
 from stepd.hook.engine.classify import Classes
 from stepd.hook.engine.devices import Devices
-from stepd.hook.engine.graphview import GraphView, is_stateful
+from stepd.hook.engine.graphview import GraphView
 from stepd.hook.engine.home import home as home_of
+from stepd.hook.engine.op_defs import is_stateful
 from stepd.hook.model import LiveStrategy, Order
 from stepd.hook.order.edges import COSTLY_SECONDS, Edge, Wanted, order_edges
 from stepd.hook.order.native import library

@@ -16,7 +16,8 @@ from tensorflow.core.framework import types_pb2
 
 from stepd.hook.engine import hoisted, onednn, rules, sums, twins, unchanged
 from stepd.hook.engine.classify import Classes
-from stepd.hook.engine.graphview import GraphView, input_types, output_types
+from stepd.hook.engine.graphview import GraphView
+from stepd.hook.engine.op_defs import input_types, output_types
 
 # The order of terms is decided by their names, and where a sum begins by who holds their buffers: no node goes between.
 _SUMS = frozenset({"Add", "AddV2", "AddN", "AccumulateNV2", "Mul", "Sub"})

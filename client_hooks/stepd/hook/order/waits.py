@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 
 from stepd.hook.engine import rules
-from stepd.hook.engine.graphview import GraphView, function_attrs, is_stateful
+from stepd.hook.engine.graphview import GraphView
+from stepd.hook.engine.op_defs import function_attrs, is_stateful
 
 # Stateful, but they end by themselves: variables, and random numbers.
 _NEVER_BLOCK = rules.VARIABLES | rules.WITHOUT_MEMORY - {"PyFunc", "EagerPyFunc", "PyFuncStateless"}

@@ -14,7 +14,7 @@ from typing import Any
 
 from tensorflow.core.framework import node_def_pb2
 
-from stepd.hook.engine import graphview
+from stepd.hook.engine import op_defs
 from stepd.hook.rewrite import table
 from stepd.hook.rewrite.chosen import Chosen
 from stepd.hook.rewrite.empties import guarded
@@ -121,7 +121,7 @@ class _Rewriting:
             parts.append(self._guarded(name, part) if self._may_be_empty(name) else part.name)
         if chosen.way.mean:
             parts = self._divided(name, taken[0], parts)
-        for index in range(len(graphview.output_types(node))):
+        for index in range(len(op_defs.output_types(node))):
             held = chosen.given(index)
             self._parts[name, index, held, chosen.bounds] = tuple(p if index == 0 else f"{p}:{index}" for p in parts)
         self._represent(name, parts)
@@ -133,14 +133,14 @@ class _Rewriting:
     def _guarded(self, name: str, part: Any) -> str:
         facts = self._facts
         taken = [len(facts.dims(*tensor) or ()) for tensor in facts.data_inputs(name)]
-        given = [len(facts.dims(name, index) or ()) for index in range(len(graphview.output_types(part)))]
+        given = [len(facts.dims(name, index) or ()) for index in range(len(op_defs.output_types(part)))]
         return guarded(part, self._chosen[name].way, taken, given, self._made)
 
     def _divided(self, name: str, values: Sequence[str], sums: Sequence[str]) -> list[str]:
         """Terms of a mean, from sums: divided by how many elements of the whole make one of the result."""
         chosen, node = self._chosen[name], self._copied[name]
         source, index = self._facts.data_inputs(name)[0]
-        types = graphview.output_types(node)
+        types = op_defs.output_types(node)
         whole = self._facts.dims(source, index) or ()
         axes = {a % len(whole) for a in (self._facts.value(*self._facts.data_inputs(name)[1]) or ()) if isinstance(a, int)}
         counted = [whole[a] for a in sorted(axes)]
@@ -161,7 +161,7 @@ class _Rewriting:
     def _represent(self, name: str, parts: Sequence[str]) -> None:
         """Under the op's own name: the join of the only output, or all of them."""
         node = self._copied[name]
-        types = graphview.output_types(node)
+        types = op_defs.output_types(node)
         if len(types) == 1:
             self._join(name, 0, named=True)
             return
@@ -214,7 +214,7 @@ class _Rewriting:
 
     def _cut(self, source: str, index: int, held: Held, chosen: Chosen) -> tuple[str, ...]:
         """Cut a whole tensor where it is made."""
-        dtype = graphview.output_types(self._facts.view.nodes[source].proto)[index] % 100  # of a reference: what it refers to
+        dtype = op_defs.output_types(self._facts.view.nodes[source].proto)[index] % 100  # of a reference: what it refers to
         dims = self._facts.dims(source, index)
         text = self._whole(source, index)
         near = self._copied.get(source)
@@ -231,7 +231,7 @@ class _Rewriting:
         chosen, node = self._chosen[name], self._copied[name]
         held = chosen.given(index)
         parts = self._parts[name, index, held, chosen.bounds]
-        types = graphview.output_types(node)
+        types = op_defs.output_types(node)
         make = Maker(f"{node.name}-join{index}", node.device, self._made)
         dims = self._facts.dims(name, index)
         final = node.name if named else f"{node.name}-join{index}"

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from stepd.hook.engine import graphview
+from stepd.hook.engine import op_defs
 from stepd.hook.rewrite.nodes import Maker
 from stepd.hook.rewrite.slots import Way
 
@@ -23,7 +23,7 @@ def guarded(part: Any, way: Way, taken: Sequence[int], given: Sequence[int], int
 
     Other parts pass without a copy. A term of a sum that comes of zeros is zero, and stays.
     """
-    types, rows = graphview.input_types(part), ""
+    types, rows = op_defs.input_types(part), ""
     for index, slot in enumerate(way.inputs):
         if slot.kind == "cut":
             pad = Maker(f"{part.name}-{index}", part.device, into)
@@ -34,7 +34,7 @@ def guarded(part: Any, way: Way, taken: Sequence[int], given: Sequence[int], int
             least = [part.input[index], pad.number("least", 1, types[index])]
             part.input[index] = pad.node("sizes", "Maximum", least, {"T": types[index]})
     made = []
-    outputs = graphview.output_types(part)
+    outputs = op_defs.output_types(part)
     for index, (slot, dtype) in enumerate(zip(way.outputs, outputs, strict=True)):
         text = f"{part.name}:{index}" if index else str(part.name)
         if slot.kind == "cut":

@@ -15,7 +15,7 @@ from typing import Any
 from tensorflow.core.framework import types_pb2
 
 from stepd.hook.arrays import array_of
-from stepd.hook.engine import graphview
+from stepd.hook.engine import op_defs
 from stepd.hook.engine.graphview import GraphView, Node
 from stepd.hook.rewrite import table
 from stepd.hook.rewrite.empties import can_be_padded
@@ -63,11 +63,11 @@ class OpFacts:
         return self._facts.static(self.node.name, index)
 
     def n_outputs(self) -> int:
-        return len(graphview.output_types(self.node.proto))
+        return len(op_defs.output_types(self.node.proto))
 
     def dtype(self, index: int = 0) -> int:
         """DataType of an output."""
-        return graphview.output_types(self.node.proto)[index]
+        return op_defs.output_types(self.node.proto)[index]
 
     def value(self, index: int) -> Value | None:
         """The elements of an integer input as far as they are known."""
@@ -152,7 +152,7 @@ class Facts:
         if family is not None and name not in self.in_loops:
             ways = {way.axis: way if _safe(node.op, way) else replace(way, usable=False) for way in family(op)}
         self._ways[name] = ways
-        for index, dtype in enumerate(graphview.output_types(node.proto)):
+        for index, dtype in enumerate(op_defs.output_types(node.proto)):
             dims = self._named_dims(op, index, ways)
             self._dims[name, index] = dims
             if dims is not None and len(dims) == 1 and dtype in _INTEGERS and (name, index) not in self._values:
@@ -179,7 +179,7 @@ class Facts:
 
 def _safe(op: str, way: Way) -> bool:
     """Whether no part can have an effect, or be empty where its op type cannot bear that."""
-    if graphview.is_stateful(op):
+    if op_defs.is_stateful(op):
         return False
     return way.units > 0 or op not in table.PADDED_WHEN_EMPTY or can_be_padded(way)
 

@@ -11,7 +11,7 @@ from collections.abc import Collection, Mapping
 
 from tensorflow.python.framework import dtypes
 
-from stepd.hook.engine import graphview
+from stepd.hook.engine import op_defs
 from stepd.hook.rewrite.chosen import Chosen
 from stepd.hook.rewrite.facts import Facts
 
@@ -54,7 +54,7 @@ def _taken(facts: Facts, chosen: Chosen, reader: str, source: str) -> set[str]:
 
 def _bytes(facts: Facts, name: str) -> int:
     dims = facts.dims(name, 0)
-    dtype = dtypes.as_dtype(graphview.output_types(facts.view.nodes[name].proto)[0])
+    dtype = dtypes.as_dtype(op_defs.output_types(facts.view.nodes[name].proto)[0])
     if dims is None or not dtype.is_numpy_compatible or dtype == dtypes.string:
         return 0
     return int(dtype.size) * math.prod(d if isinstance(d, int) else _ROWS for d in dims)

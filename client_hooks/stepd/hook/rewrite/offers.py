@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterator
 
 from tensorflow.python.framework import dtypes
 
-from stepd.hook.engine import graphview
+from stepd.hook.engine import op_defs
 from stepd.hook.model import SplitOffer
 from stepd.hook.rewrite import table
 from stepd.hook.rewrite.chosen import BATCH
@@ -52,7 +52,7 @@ def _offer(facts: Facts, name: str, axis: str, way: Way, units: int) -> SplitOff
 def tensor_bytes(facts: Facts, name: str, index: int) -> int:
     """Bytes of a tensor; 1 when a dimension is not known."""
     dims = facts.dims(name, index)
-    types = graphview.output_types(facts.view.nodes[name].proto)
+    types = op_defs.output_types(facts.view.nodes[name].proto)
     if dims is None or index >= len(types):
         return _UNKNOWN
     size = max(1, dtypes.as_dtype(types[index] % 100).size)

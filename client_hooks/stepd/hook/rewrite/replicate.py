@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 
 from tensorflow.core.framework import types_pb2
 
-from stepd.hook.engine import graphview
+from stepd.hook.engine import graphview, op_defs
 from stepd.hook.rewrite import table
 from stepd.hook.rewrite.facts import Facts
 from stepd.hook.rewrite.slots import Held, Symbol, Way, is_multiple
@@ -65,7 +65,7 @@ class _Following:
         facts, node = self._facts, self._facts.view.nodes[name]
         drawn = node.op in _DRAWN and self._is_drawn_by_row(name)
         if drawn or node.op.startswith(_SOURCES):
-            for index, dtype in enumerate(graphview.output_types(node.proto)):
+            for index, dtype in enumerate(op_defs.output_types(node.proto)):
                 dims = facts.dims(name, index)
                 if dims and dtype not in _NO_DATA and (isinstance(dims[0], Symbol) or dims[0] == self._size):
                     self._along[name, index] = Held("cut", 0, 1)
@@ -138,7 +138,7 @@ class _Following:
             dims = facts.dims(*tensor)
             if held is None or held.kind != "cut" or dims is None:
                 continue
-            for index, dtype in enumerate(graphview.output_types(facts.view.nodes[name].proto)):
+            for index, dtype in enumerate(op_defs.output_types(facts.view.nodes[name].proto)):
                 own = facts.dims(name, index)
                 if own is None or dtype in _NO_DATA or held.axis >= min(len(own), len(dims)):
                     continue
@@ -192,7 +192,7 @@ def _batch_size(facts: Facts) -> int:
     for name in facts.order:
         node = facts.view.nodes[name]
         if node.op.startswith(_SOURCES):
-            for index in range(len(graphview.output_types(node.proto))):
+            for index in range(len(op_defs.output_types(node.proto))):
                 dims = facts.dims(name, index)
                 if dims and isinstance(dims[0], int) and dims[0] > 1:
                     seen[dims[0]] += 1
