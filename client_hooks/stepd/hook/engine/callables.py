@@ -54,8 +54,9 @@ class _Run:
         known, raw = self._known, self._whose.raw()
         self._error: Exception | None = None
         try:
-            own = route is None and known.raw is raw and known.own is not None
-            self._raw, self._handle = (raw, known.own) if own else self._whose.current(known, epoch)
+            if route is None and known.raw is raw and known.own is not None:
+                known.now = epoch, raw, known.own
+            self._raw, self._handle = self._whose.current(known, epoch)
         except Exception as e:  # it is the run's, and told by it
             self._error = e
         return self._error is None
@@ -130,14 +131,14 @@ class Callables:
         known.has_run = True
         if pause.off:
             pause.catch_up()
-        kind, runs, one = known.kind, self._engine.runs, _Run(self, known, values, metadata)
-        if metadata is None and (notes := runs.notes_of(kind)) is not None:
-            epoch, gate = kind.epoch, self._engine.gate
-            # The route is read after its epoch, which is written last.
-            if one.find(kind.route, epoch) and gate.slip_in(kind):
-                if self._engine.routing.epoch == epoch:
-                    return runs.noted(kind, notes, one.call, ready=one.find)
-                gate.leave(kind)
+        kind, runs = known.kind, self._engine.runs
+        epoch, raw, made = known.now
+        # It is let in on the kind's epoch, which is the session's then.
+        if metadata is None and epoch == kind.epoch and (notes := runs.let_in(kind)) is not None:
+            if epoch == kind.epoch:
+                return runs.noted(kind, notes, lambda _: capi.run_callable(raw, made, values, None))
+            self._engine.gate.leave(kind)
+        one = _Run(self, known, values, metadata)
         traced = self._asked(known, values)
         if traced is None:
             return runs.guarded(kind, one.call, ready=one.find)

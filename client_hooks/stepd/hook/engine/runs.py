@@ -45,7 +45,7 @@ class Runs:
             asks, options, metadata = engine.told.asks(options, metadata)
         if asks is None:
             kind.may_be_asked = True
-            if (notes := self.notes_of(kind)) is not None and engine.gate.slip_in(kind):
+            if (notes := self.let_in(kind)) is not None:
                 call = functools.partial(self.run_on, options, feeds, fetches, targets, None)
                 return self.noted(kind, notes, call, feeds, options)
             traced = engine.told.wants(kind, b"" if options is None else capi.buffer_bytes(options))
@@ -77,20 +77,19 @@ class Runs:
         )
         return notes if plain else None
 
-    def noted(
-        self,
-        kind: Kind,
-        notes: Notes,
-        call: Callable[[Route | None], Any],
-        feeds: Any = None,
-        options: Any = None,
-        ready: Callable[[Route | None, int], None] | None = None,
-    ) -> Any:
-        """A run of `kind` by `call`, which the gate has let in. The rest is as in `guarded`."""
-        engine, gate = self._engine, self._engine.gate
+    def let_in(self, kind: Kind) -> Notes | None:
+        """Let a run of `kind` through the gate that may be noted, and was: `noted` comes next. None: nothing was done."""
+        notes, engine = self.notes_of(kind), self._engine
+        if notes is None or not engine.gate.slip_in(kind):
+            return None
         if kind.epoch != engine.routing.epoch:  # a switch came first (`Routing.enter`)
-            gate.leave(kind)
-            return self.guarded(kind, call, None, None, feeds, options, ready)
+            engine.gate.leave(kind)
+            return None
+        return notes
+
+    def noted(self, kind: Kind, notes: Notes, call: Callable[[Route | None], Any], feeds: Any = None, options: Any = None) -> Any:
+        """A run of `kind` by `call`, which was let in. The rest is as in `guarded`."""
+        engine, gate = self._engine, self._engine.gate
         if engine.cluster is not None:
             engine.cluster.follow()
         kind.waited = False
