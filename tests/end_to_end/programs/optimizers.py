@@ -156,6 +156,33 @@ def program_counted(record):
             record.value(f"{name} all", sess.run(tf.global_variables()))
 
 
+def program_velocities(record):
+    """A sampler by hand (SGHMC) on reference variables: where it is, is made of the old velocities, which the same step writes."""
+    data = np.random.RandomState(3).randn(20, 3).astype("f")
+    wanted = data @ np.array([1.0, -2.0, 0.5], "f")
+    for seed in range(8):
+        with tf.Graph().as_default(), tf.variable_scope("sampler", use_resource=False), tf.Session() as sess:
+            tf.set_random_seed(seed + 1)
+            at = tf.get_variable("at", initializer=0)
+            chains = [tf.get_variable(f"chain{k}", [6, size], initializer=tf.zeros_initializer()) for k, size in ((0, 3), (1, 1))]
+            speeds = [tf.get_variable(f"speed{k}", [size], initializer=tf.zeros_initializer()) for k, size in ((0, 3), (1, 1))]
+            last = [tf.gather(chain, tf.maximum(at - 1, 0)) for chain in chains]
+            left = tf.reduce_sum(data * last[0], 1) + last[1][0] - wanted
+            for _ in range(10):  # plainly the slopes are late, nearly always
+                left = tf.sin(left)
+            density = -50.0 * tf.reduce_sum(tf.square(left)) - 0.5 * tf.add_n([tf.reduce_sum(tf.square(each)) for each in last])
+            updates = []
+            for chain, one, speed, slope in zip(chains, last, speeds, tf.gradients(density, last), strict=True):
+                noise = 0.003 * tf.random_normal(one.shape)
+                updates += [tf.scatter_update(chain, at, one + speed), speed.assign(0.95 * speed + 1e-4 * slope + noise).op]
+            step, following = tf.group(*updates), at.assign_add(1)
+            sess.run(tf.global_variables_initializer())
+            for _ in range(6):
+                sess.run(step)
+                sess.run(following)
+            record.value(f"{seed} all", sess.run([*chains, *speeds]))
+
+
 def program_averages(record):
     """Moving averages with and without a debias, of variables and of tensors, kept in slots and swapped in to evaluate."""
     x = tf.placeholder(tf.float32, [4, 3], name="x")

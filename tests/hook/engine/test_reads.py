@@ -53,6 +53,18 @@ def test_a_short_read_comes_before_a_long_write(use_resource: bool) -> None:
     assert not serves(frozenset(), first_reads(view, kind).reads, executed(view, kind))
 
 
+def test_what_is_made_of_a_reference_variable_for_another_is_written_before_the_variable() -> None:
+    with tf.Graph().as_default() as graph:
+        velocity, place = (tf.get_variable(name, initializer=tf.zeros([3]), use_resource=False) for name in ("velocity", "place"))
+        moved = tf.scatter_update(place, [0], velocity[:1] + 0.5 * velocity[1:2]).op
+        grown = tf.assign(velocity, 0.9 * velocity + late(other())).op
+        reset = tf.assign_add(velocity, tf.ones([3])).op
+    view = view_of(graph)
+    both = first_reads(view, step_kind([], [], [moved.name, grown.name]))
+    assert both.reads == {First(moved.name, grown.name)} and both.all  # no float op, which may be fused, is waited for
+    assert first_reads(view, step_kind([], [], [reset.name, grown.name])).reads == frozenset()  # of two writes neither is first
+
+
 def test_what_may_wait_or_is_as_late_as_the_write_is_left_alone() -> None:
     with tf.Graph().as_default() as graph:
         v = tf.get_variable("v", [], initializer=tf.zeros_initializer(), use_resource=True)

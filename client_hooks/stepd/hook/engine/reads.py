@@ -12,10 +12,10 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import NamedTuple
 
 from stepd.hook.engine import rules
-from stepd.hook.engine.graphview import GraphView
+from stepd.hook.engine.graphview import GraphView, name_of_state
 from stepd.hook.engine.kinds import Kind
 from stepd.hook.engine.op_defs import function_attrs, input_types, is_stateful, output_types
-from stepd.hook.engine.races import SHORT_READ, adds_a_constant, counts_alone, is_write, may_count_first, races, to_keep
+from stepd.hook.engine.races import SHORT_READ, Race, adds_a_constant, counts_alone, is_write, may_count_first, races, to_keep
 from stepd.hook.order.conditions import conditions
 from stepd.hook.order.edges import Edge
 from stepd.hook.order.rounds import may_need
@@ -24,7 +24,8 @@ from stepd.hook.order.ties import FLOATS
 from stepd.hook.order.walk import sorted_by_needs
 from stepd.hook.ports import StepKind
 
-# Grappler leaves these as they are whatever hangs on them. What else computes with floats it may fuse while nothing hangs on it.
+# Grappler leaves these, and writes, as they are whatever hangs on them. What else computes with floats it may fuse while nothing
+# hangs on it.
 _PLAIN_READS = frozenset({"ReadVariableOp", "ResourceGather", "ResourceGatherNd", "Identity", "Gather", "GatherV2"})
 
 
@@ -55,8 +56,8 @@ def first_reads(view: GraphView, step: StepKind) -> Settled:
     """The reads of a step that come first. None of them can wait for anything but the feeds."""
     found = races(view, step, every=True)
     late = [race for race in found if not may_count_first(view, race)]
-    pairs = [First(race.reader, race.writer) for race in late if rules.works_on_variable(view.nodes[race.writer].op)]
-    if not pairs:
+    late = [race for race in late if rules.works_on_variable(view.nodes[race.writer].op)]
+    if not late:
         return Settled(NOTHING, not found)
     run = executed(view, step)
     needed = may_need(view, run)
@@ -78,28 +79,41 @@ def first_reads(view: GraphView, step: StepKind) -> Settled:
             early[signal] = _waits_for_little(view, signal, needed)
         return early[signal]
 
-    first = [First(signal, write) for read, write in pairs if (signal := _signal(view, run, read, write, may))]
+    first = [First(signal, race.writer) for race in late if (signal := _signal(view, run, race, may))]
     return Settled(frozenset(first), len(first) == len(found))
 
 
-def _signal(view: GraphView, run: Collection[str], read: str, write: str, may: Callable[[str, str], bool]) -> str:
-    """The op that tells that `read` has run: itself or, when it is in a branch, the nearest one behind it; else ""."""
-    near = [read]
+def _signal(view: GraphView, run: Collection[str], race: Race, may: Callable[[str, str], bool]) -> str:
+    """The op that tells that the variable has been read: the reader or, when that is in a branch or may be fused, the nearest one
+    behind it; else "". Of two writes neither comes first."""
+    near = [race.reader]
     for name in near:  # it grows
-        if may(name, write):
+        if may(name, race.writer) and not (is_write(view.nodes[name].op) and _is_written(view, name, race.variable)):
             return name
         if len(near) < _NEAR:
             near += [user for user in dict.fromkeys(view.consumers[name]) if user in run and user not in near]
     return ""
 
 
+def _is_written(view: GraphView, write: str, variable: str) -> bool:
+    """Does the op `write` write to this variable?"""
+    name = write
+    while view.nodes[name].op not in rules.VARIABLES and view.nodes[name].inputs:
+        name = view.nodes[name].inputs[0][0]
+    return name == variable or name_of_state(view.nodes[name].proto) == name_of_state(view.nodes[variable].proto)
+
+
 def _may_signal(view: GraphView, name: str) -> bool:
     op = view.nodes[name].op
-    if op in _PLAIN_READS:
+    if op in _PLAIN_READS or _writes(op):
         return True
     proto = view.nodes[name].proto
     floats = _floats(output_types(proto)) and (op != "Cast" or _floats(input_types(proto)))  # a step made a float stays just that
     return not floats and op not in rules.CONTROL_FLOW and not is_stateful(op) and not function_attrs(op)
+
+
+def _writes(op: str) -> bool:
+    return is_write(op) and rules.works_on_variable(op)
 
 
 def _floats(types: Iterable[int]) -> bool:
@@ -115,12 +129,13 @@ def _depths(order: Iterable[str], needed: Mapping[str, Collection[str]]) -> dict
 
 
 def _waits_for_little(view: GraphView, read: str, needed: Mapping[str, Collection[str]]) -> bool:
-    """Does the read need few ops, of which none can block, fail for reasons of its own, or write?"""
+    """Does the read need few ops, of which none can block, fail for reasons of its own, or write? It may be a write to another
+    variable of what was read of this one."""
     seen, stack = {read}, [read]
     while stack:
         name = stack.pop()
         op = view.nodes[name].op
-        harmless = op in rules.VARIABLES or (rules.works_on_variable(op) and not is_write(op))
+        harmless = op in rules.VARIABLES or (rules.works_on_variable(op) and (name == read or not is_write(op)))
         if not harmless and (is_stateful(op) or function_attrs(op) or op.startswith("Placeholder")):
             return False
         for source in needed[name]:
