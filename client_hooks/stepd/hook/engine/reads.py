@@ -96,11 +96,14 @@ def _signal(view: GraphView, run: Collection[str], race: Race, may: Callable[[st
 
 
 def _is_written(view: GraphView, write: str, variable: str) -> bool:
-    """Does the op `write` write to this variable?"""
-    name = write
-    while view.nodes[name].op not in rules.VARIABLES and view.nodes[name].inputs:
+    """Does the op `write` write to this variable? True where that cannot be told."""
+    name, seen = write, set[str]()
+    while view.nodes[name].op not in rules.VARIABLES:
+        if name in seen or not view.nodes[name].inputs:
+            return True
+        seen.add(name)
         name = view.nodes[name].inputs[0][0]
-    return name == variable or name_of_state(view.nodes[name].proto) == name_of_state(view.nodes[variable].proto)
+    return name_of_state(view.nodes[name].proto) == name_of_state(view.nodes[variable].proto)
 
 
 def _may_signal(view: GraphView, name: str) -> bool:
