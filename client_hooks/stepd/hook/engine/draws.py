@@ -78,10 +78,7 @@ def _draws_alike(view: GraphView, node: Node, history: History) -> bool:
     needed = view.ancestors([node.name]) - {node.name}
     fed = {split_input(name)[0] for kind in (*history.runs, *history.uncertain) for name in kind.feeds}
     ops = {view.nodes[name].op for name in needed}
-    changing = any(
-        op_defs.is_stateful(op) or op_defs.function_attrs(op) or op in rules.CONTROL_FLOW or op.startswith("Placeholder")
-        for op in ops
-    )
+    changing = any(not op_defs.is_pure(op) or op in rules.CONTROL_FLOW or op.startswith("Placeholder") for op in ops)
     called = op_defs.function_attrs(node.op) or op_defs.holds_state(max(view.outputs(node.name), default=0))
     # An op that is fed does not run, unless perhaps others wait for it.
     waited_for = any((node.name, -1) in view.nodes[user].inputs for user in view.consumers[node.name])

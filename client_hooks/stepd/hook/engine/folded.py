@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import weakref
 from collections.abc import Collection, Iterator
 from typing import Any
@@ -65,11 +64,6 @@ def _made_of(view: GraphView, known: Collection[str]) -> frozenset[str]:
 
 def folds(node: Any) -> bool:
     """Does Grappler compute the op of such a NodeDef ahead when it knows what it is given?"""
-    return _may_fold(node.op) and not all(given.startswith("^") for given in node.input)
-
-
-@functools.cache
-def _may_fold(op: str) -> bool:
-    if op in rules.CONTROL_FLOW or op in rules.UNMOVED or op_defs.op_def(op) is None:
+    if not op_defs.is_pure(node.op) or node.op in rules.CONTROL_FLOW or node.op in rules.UNMOVED:
         return False
-    return not op_defs.is_stateful(op) and not op_defs.function_attrs(op)
+    return not all(given.startswith("^") for given in node.input)

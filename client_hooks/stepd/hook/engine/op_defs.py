@@ -34,6 +34,12 @@ def function_attrs(op: str) -> tuple[str, ...] | None:
     return None if known is None else tuple(a.name for a in known.attr if a.type in ("func", "list(func)"))
 
 
+@functools.cache
+def is_pure(op: str) -> bool:
+    """Is what an op of this type makes made of nothing but its inputs and attributes, by no function?"""
+    return not is_stateful(op) and not function_attrs(op)
+
+
 def called(node: node_def_pb2.NodeDef) -> Iterator[str]:
     """Names of the functions that a node calls."""
     attrs = function_attrs(node.op)

@@ -14,7 +14,7 @@ from typing import NamedTuple
 from stepd.hook.engine import rules
 from stepd.hook.engine.graphview import GraphView, name_of_state
 from stepd.hook.engine.kinds import Kind
-from stepd.hook.engine.op_defs import function_attrs, input_types, is_stateful, output_types
+from stepd.hook.engine.op_defs import input_types, is_pure, output_types
 from stepd.hook.engine.races import SHORT_READ, Race, adds_a_constant, counts_alone, is_write, may_count_first, races, to_keep
 from stepd.hook.order.conditions import conditions
 from stepd.hook.order.edges import Edge
@@ -112,7 +112,7 @@ def _may_signal(view: GraphView, name: str) -> bool:
         return True
     proto = view.nodes[name].proto
     floats = _floats(output_types(proto)) and (op != "Cast" or _floats(input_types(proto)))  # a step made a float stays just that
-    return not floats and op not in rules.CONTROL_FLOW and not is_stateful(op) and not function_attrs(op)
+    return not floats and op not in rules.CONTROL_FLOW and is_pure(op)
 
 
 def _writes(op: str) -> bool:
@@ -139,7 +139,7 @@ def _waits_for_little(view: GraphView, read: str, needed: Mapping[str, Collectio
         name = stack.pop()
         op = view.nodes[name].op
         harmless = op in rules.VARIABLES or (rules.works_on_variable(op) and (name == read or not is_write(op)))
-        if not harmless and (is_stateful(op) or function_attrs(op) or op.startswith("Placeholder")):
+        if not harmless and (not is_pure(op) or op.startswith("Placeholder")):
             return False
         for source in needed[name]:
             if source not in seen:

@@ -7,7 +7,6 @@ are given: Grappler makes one of those, too, but only of what lies on one device
 
 from __future__ import annotations
 
-import functools
 import itertools
 import weakref
 from collections import Counter
@@ -237,16 +236,12 @@ def _origin(view: GraphView, name: str, k: int, alike: Mapping[str, str]) -> tup
     return origin
 
 
-@functools.cache
-def _may_compute(op: str) -> bool:
-    if op in rules.CONTROL_FLOW or op in rules.UNMOVED or op in rules.WITHOUT_MEMORY:
-        return False
-    return op_defs.op_def(op) is not None and not op_defs.is_stateful(op) and not op_defs.function_attrs(op)
-
-
 def _computes(node: Node) -> bool:
     """Is this an op whose value depends on nothing but what it is given?"""
-    if not _may_compute(node.op) or not any(k >= 0 for _, k in node.inputs):
+    op = node.op
+    if not op_defs.is_pure(op) or op in rules.CONTROL_FLOW or op in rules.UNMOVED or op in rules.WITHOUT_MEMORY:
+        return False
+    if not any(k >= 0 for _, k in node.inputs):
         return False
     return not op_defs.handles_state(node.proto)
 
