@@ -146,6 +146,36 @@ def test_devices_begin_with_different_ops(lab):
     assert best_bound(problem).seconds >= (4 + 5 * 4 + 20 * 5) / 2 - 1e-6
 
 
+def branches(lab, memory, resident=0):
+    """An op of 2 s, four branches of two ops of 1 s each, an op of 1 s that joins them; a transfer takes 100 s."""
+    edges = [e for k in (1, 3, 5, 7) for e in ((0, k, 0, 0), (k, k + 1, 0, 0), (k + 1, 9, 0, 0))]
+    seconds = [[2] * 2, *[[1] * 2] * 9]
+    far = [(0, 1, 1.0, 100.0), (1, 0, 1.0, 100.0)]
+    return lab.make_problem(seconds, edges, far, [memory] * 2, resident=[resident] * 10)
+
+
+def test_what_would_come_too_late_from_elsewhere_shares_a_device(lab):
+    """2 + 8 + 1 s on one device. Of the join only what it reads is known to run one after the other: 3 + 4 + 1."""
+    bound = best_bound(branches(lab, BIG))
+    assert bound.kind == "anchors"
+    assert bound.seconds == pytest.approx(11.0, rel=2e-3)
+    assert bound.seconds <= 11.0
+
+
+def test_what_must_share_a_device_that_does_not_hold_it_is_sent(lab):
+    """Eight of ten fit. With the join and the op before it elsewhere the branches that stay are sent: 2 + 7 + 100 + 1 s."""
+    problem = branches(lab, 8, resident=1)
+    bound = best_bound(problem)
+    found = simulate_placement(problem, np.array([0] * 8 + [1, 1], dtype=np.int32), np.arange(10, dtype=np.int32))
+    assert found.feasible
+    assert bound.kind == "anchors"
+    assert 100.0 < bound.seconds <= found.step_seconds
+
+
+def test_what_fits_nowhere_has_a_bound_all_the_same(lab):
+    assert best_bound(branches(lab, 1, resident=2)).seconds <= 11.0
+
+
 def _mesh(d):
     return [(a, b, 1.0, 1.0) for a in range(d) for b in range(d) if a != b]
 

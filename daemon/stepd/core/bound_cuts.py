@@ -10,16 +10,15 @@ from __future__ import annotations
 
 import numpy as np
 
+from stepd.core.bound_kinds import MOST_KINDS, cheapest_between, kinds_of
 from stepd.core.compiled import kernel
 from stepd.core.placement.ranks import critical_path, upward_ranks
 from stepd.core.prepared import Prepared
-from stepd.core.problem import Float, Index, Int
+from stepd.core.problem import Float, Index
 
 SAFE = 1.0 - 1e-11
 """What roundings of differences of long sums may take."""
 TOO_MUCH = 1e300
-MOST_KINDS = 32
-"""Kinds of devices up to which paths are cut: the work grows with their square."""
 PRICES = (0.0, 1.0, 100.0)
 """What all bytes that stay count, in seconds of all ops, where paths are looked for."""
 
@@ -29,11 +28,11 @@ def cut_bound(prepared: Prepared, seconds: Float) -> float:
     tables = prepared.tables
     if prepared.group_resident.sum() <= tables.memory.min(initial=0):
         return 0.0
-    kind, some = _kinds(seconds, tables.memory)
+    kind, some = kinds_of(seconds, tables.memory)
     if len(some) > MOST_KINDS:
         return 0.0
-    latency = _between(tables.latency, kind, len(some))
-    per_byte = _between(1.0 / tables.bandwidth, kind, len(some))
+    latency = cheapest_between(tables.latency, kind, len(some))
+    per_byte = cheapest_between(1.0 / tables.bandwidth, kind, len(some))
     per_byte[latency == np.inf] = 0.0  # what is never sent; not inf times no bytes
     on = np.ascontiguousarray(seconds[:, some])
     shortest = on.min(axis=1)
@@ -46,25 +45,6 @@ def cut_bound(prepared: Prepared, seconds: Float) -> float:
         found = cheapest_runs(on[path], _held(prepared, path), _handed_on(prepared, path), memory, latency, per_byte)
         best = max(best, found)
     return best * SAFE
-
-
-def _kinds(seconds: Float, memory: Int) -> tuple[Int, Int]:
-    """Devices that take as long for everything and hold as much are of a kind: the kind of each, and a device of each kind."""
-    first: dict[tuple[bytes, int], int] = {}
-    keys = [(seconds[:, device].tobytes(), int(memory[device])) for device in range(len(memory))]
-    for device, key in enumerate(keys):
-        first.setdefault(key, device)
-    number = {key: k for k, key in enumerate(first)}
-    return np.array([number[key] for key in keys]), np.array(list(first.values()))
-
-
-def _between(costs: Float, kind: Int, kinds: int) -> Float:
-    """The least of `costs` [d, d] from a device of one kind to another device of one; inf where there is none. [kinds, kinds]."""
-    least = np.full((kinds, kinds), np.inf)
-    apart = ~np.eye(len(kind), dtype=bool)
-    one, other = np.nonzero(apart)
-    np.minimum.at(least, (kind[one], kind[other]), costs[one, other])
-    return least
 
 
 def _held(prepared: Prepared, path: Index) -> Float:

@@ -33,8 +33,11 @@ class Neighbours(NamedTuple):
     op: Index  # [e]
     nbytes: Int  # [e]
     seconds: Float  # [n, d] inf where it cannot run
-    latency: Float  # [d, d] from the device of what is waited for
+    latency: (
+        Float  # [d, d] from the device of what is waited for; on the diagonal: from another one like it, inf where there is none
+    )
     per_byte: Float  # [d, d]
+    group: Index  # [n] ops of one group are on one device
 
 
 class _Queue(NamedTuple):
@@ -56,6 +59,7 @@ def forwards(tables: Tables, seconds: Float, latency: Float, per_byte: Float) ->
         seconds,
         latency,
         per_byte,
+        tables.group,
     )
 
 
@@ -70,6 +74,7 @@ def backwards(tables: Tables, seconds: Float, latency: Float, per_byte: Float) -
         seconds,
         np.ascontiguousarray(latency.T),
         np.ascontiguousarray(per_byte.T),
+        tables.group,
     )
 
 
@@ -90,7 +95,7 @@ def earliest_starts(ways: Neighbours, shared: Sharing, chosen: npt.NDArray[np.bo
     """Seconds [n, d] before which an op cannot start on a device; inf where it cannot run. chosen: as `joins`."""
     n, d = ways.seconds.shape
     line, chain = new_line(n, len(shared.weights)), np.empty(n, dtype=np.int32)
-    merged = 0
+    merged, joining = 0, chosen.any()
     start = np.zeros((n, d))
     widest = 1
     for op in range(n):
@@ -108,8 +113,8 @@ def earliest_starts(ways: Neighbours, shared: Sharing, chosen: npt.NDArray[np.bo
             for e in range(first, last):
                 who = ways.op[e]
                 soonest = np.inf
-                for k in range(d):
-                    if k != j:
+                if ways.group[who] != ways.group[op]:
+                    for k in range(d):
                         sending = ways.latency[k, j] + ways.per_byte[k, j] * ways.nbytes[e]
                         soonest = min(soonest, start[who, k] + ways.seconds[who, k] + sending)
                 sent[j, e - first] = soonest
@@ -121,7 +126,8 @@ def earliest_starts(ways: Neighbours, shared: Sharing, chosen: npt.NDArray[np.bo
             soonest = done_soonest(line, shared, at + 1, awaited, at)
             for j in range(d):
                 start[op, j] = max(start[op, j], soonest)
-        looked_at(line, op, start[op].min(), merged, at)
+        if joining:
+            looked_at(line, op, start[op].min(), merged, at)
     return start
 
 

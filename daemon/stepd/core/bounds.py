@@ -15,6 +15,7 @@ import numpy as np
 from scipy.optimize import linprog
 from scipy.sparse import coo_array
 
+from stepd.core.bound_anchors import anchored_bound
 from stepd.core.bound_cuts import cut_bound
 from stepd.core.bound_paths import backwards, earliest_starts, forwards, joins
 from stepd.core.bound_sharing import sharing, windows
@@ -25,6 +26,8 @@ GROUPS_WITH_MEMORY = 500
 """Groups whose bytes count in the memory bound, the largest ones: the linear program grows with them."""
 LEVELS = 24
 """Heads from which on ops are taken together."""
+PLENTY = 1e9
+"""Effort for `bound_anchors` where nobody waits."""
 
 
 @dataclass(frozen=True)
@@ -44,16 +47,18 @@ def lower_bound(problem: Problem) -> float:
     return best_bound(problem).seconds
 
 
-def best_bound(problem: Problem) -> Bound:
-    """The largest of all bounds, with its kind."""
+def best_bound(problem: Problem, effort: float = PLENTY) -> Bound:
+    """The largest of all bounds, with its kind. effort: what `bound_anchors` may take, some 4 ns each."""
     prepared = prepare(problem)
     tables = prepared.tables
     seconds = _allowed_seconds(prepared)
     alike = _devices_are_alike(seconds, tables.latency, tables.bandwidth)
-    d = min(2, seconds.shape[1]) if alike else seconds.shape[1]  # of devices that are alike: the op's own, and another one
+    latency, per_byte = tables.latency.copy(), 1.0 / tables.bandwidth
+    np.fill_diagonal(latency, np.inf)
+    d = seconds.shape[1]
+    if alike and d > 1:  # one for all
+        d, latency, per_byte = 1, latency[:1, -1:].copy(), per_byte[:1, -1:].copy()
     some = np.ascontiguousarray(seconds[:, :d])
-    latency = np.ascontiguousarray(tables.latency[:d, :d])
-    per_byte = np.ascontiguousarray(1.0 / tables.bandwidth[:d, :d])
     work, weights = _best_sharing(prepared)
     shared = sharing(seconds, weights)
     ways = forwards(tables, some, latency, per_byte), backwards(tables, some, latency, per_byte)
@@ -70,7 +75,9 @@ def best_bound(problem: Problem) -> Bound:
         Bound(_groups(prepared, head, tail), "group"),
         Bound(cut_bound(prepared, seconds), "cuts"),
     ]
-    return max((bound for bound in bounds if bound.seconds < np.inf), key=lambda bound: bound.seconds)
+    best = max((bound for bound in bounds if bound.seconds < np.inf), key=lambda bound: bound.seconds)
+    anchored = anchored_bound(prepared, seconds, best.seconds, longest_step(prepared), effort)
+    return Bound(anchored, "anchors") if anchored > best.seconds else best
 
 
 def quick_bound(problem: Problem) -> Bound:

@@ -13,6 +13,9 @@ ROUND_SECONDS_AN_OP, MOST_OF_IT = 2.5e-5, 0.3
 LOOKING_SECONDS_AN_OP = 1e-5
 """What finding a graph's layers and repeated parts is taken to last."""
 
+BOUND_EFFORT_A_SECOND = 1e7
+"""Effort that raising the bound may take of each second of the budget: 3 % of it."""
+
 
 @dataclass(frozen=True)
 class Ends:
@@ -41,6 +44,11 @@ def ends_of(budget_seconds: float, n_ops: int) -> Ends:
     if budget_seconds >= max(HURRY_SECONDS, HURRY_SECONDS_AN_OP * n_ops):
         return CALM
     return SPARING if budget_seconds < SPARING_SECONDS_AN_OP * n_ops else HURRIED
+
+
+def bound_effort(budget_seconds: float) -> float:
+    """What raising the bound may take."""
+    return BOUND_EFFORT_A_SECOND * budget_seconds
 
 
 def first_round(budget_seconds: float, n_ops: int) -> float:

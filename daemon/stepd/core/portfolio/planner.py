@@ -23,7 +23,7 @@ from stepd.core.placement.registry import PlanOptions, stopped_clock
 from stepd.core.portfolio import candidates, coarse_start
 from stepd.core.portfolio.answers import Answers, Ask
 from stepd.core.portfolio.compiling import Compiling, Kernels, tiny_problem
-from stepd.core.portfolio.ends import ends_of, first_round, looking
+from stepd.core.portfolio.ends import bound_effort, ends_of, first_round, looking
 from stepd.core.portfolio.fewer_devices import asked, parts
 from stepd.core.portfolio.local_search import LocalSearch
 from stepd.core.portfolio.pool import Candidate, Entry, Pool
@@ -112,7 +112,7 @@ class _Search:
         yield from self._at_once(starts)
         ends = self.ends
         if self.compiling.unit > 0.0 and self.compiling.affords(Kernels.BOUND, self.used()):
-            self.bound = best_bound(self.problem)
+            self.bound = best_bound(self.problem, bound_effort(self.options.budget_seconds))
         if not self.compiling.affords(Kernels.CANDIDATES, self.used()):
             return
         order, unordered = self.options.order, self.options.unordered
@@ -141,7 +141,7 @@ class _Search:
         yield from self._algorithms(asked(some, first[BATCH:]), until=ends.sweeps)
         left += self.left
         if ends.sparing and self.compiling.unit == 0.0:
-            self.bound = best_bound(self.problem)
+            self.bound = best_bound(self.problem, bound_effort(self.options.budget_seconds))
         if self.pool.entries and not self._going_on():
             yield from self._structure(1.0)
             return
@@ -198,7 +198,7 @@ class _Search:
         if compilations(run_step) > before:
             self.compiling.unit = self.options.clock() - began
         elif not cold and not self.ends.sparing:
-            self.bound = best_bound(self.problem)
+            self.bound = best_bound(self.problem, bound_effort(self.options.budget_seconds))
         if best is not None:
             if answer[-1].feasible:
                 self.yielded = answer[-1].step_seconds
