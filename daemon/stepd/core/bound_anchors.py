@@ -28,9 +28,9 @@ from stepd.core.problem import Float, Int
 ROUNDING = 1.0 + 1e-9
 LEVELS = 12
 """Heads from which on the ops of the anchor's device are taken together."""
-FIRST = 0.01
+FIRST = 0.005
 """By what share of itself a bound is first tried to be raised; twice as much each time that this succeeds."""
-CLOSE = 1e-3
+CLOSE = 2e-3
 """Share of the bound to which it is determined."""
 
 
@@ -85,7 +85,8 @@ def anchored_bound(prepared: Prepared, seconds: Float, least: float, most: float
 
 
 def longest_refuted(refuted: Callable[[float], bool], least: float, most: float) -> float:
-    """The longest step up to `most` that is refuted, nearly; `least` if no longer one is. A step is refuted if a longer one is."""
+    """The longest step up to `most` that is refuted, nearly; `least` where that is hardly more. A step is refuted if a longer one
+    is."""
     known, share = least, FIRST
     while known < most:
         step = min(known * (1.0 + share), most)
@@ -94,6 +95,8 @@ def longest_refuted(refuted: Callable[[float], bool], least: float, most: float)
         known, share = step, 2.0 * share
     else:
         return most
+    if known == least:
+        return least
     while step - known > CLOSE * known:
         middle = (known + step) / 2.0
         if refuted(middle):
