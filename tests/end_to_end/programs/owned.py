@@ -76,8 +76,9 @@ def program_functions(record):
 
     @tf.function
     def add(x):
-        ops.AssignAddVariableOp(resource=inner("inner", tf.float32), value=x)
-        return ops.ReadVariableOp(resource=inner("inner", tf.float32), dtype=tf.float32)
+        added = ops.AssignAddVariableOp(resource=inner("inner", tf.float32), value=x)
+        with tf.control_dependencies([added]):  # of two handles TensorFlow does not know that they are one variable
+            return ops.ReadVariableOp(resource=inner("inner", tf.float32), dtype=tf.float32)
 
     def count(x):
         zero = lambda: ops.AssignVariableOp(resource=inner("seen", tf.int64), value=tf.zeros([], tf.int64))  # noqa: E731
