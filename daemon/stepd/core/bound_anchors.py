@@ -19,7 +19,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from stepd.core.bound_kinds import MOST_KINDS, cheapest_between, kinds_of
+from stepd.core.bound_kinds import MOST_KINDS, cheapest_links, kinds_of
 from stepd.core.bound_paths import FAR_BACK, Neighbours, backwards, earliest_starts, forwards, joins
 from stepd.core.bound_sharing import Sharing, windows
 from stepd.core.prepared import Prepared
@@ -112,13 +112,11 @@ def _columns(prepared: Prepared, seconds: Float, kind: Int, some: Int, own: int,
     amount = np.bincount(kind)
     others = np.flatnonzero(amount - (np.arange(len(some)) == own) > 0)
     rows = np.concatenate([[own], others])
-    latency = cheapest_between(tables.latency, kind, len(some))[np.ix_(rows, rows)]
-    per_byte = cheapest_between(1.0 / tables.bandwidth, kind, len(some))[np.ix_(rows, rows)]
+    latency, per_byte = (between[np.ix_(rows, rows)] for between in cheapest_links(tables, kind, len(some)))
     latency[0, 0] = np.inf
     if own in others and amount[own] == 2:
         at = 1 + int(np.flatnonzero(others == own)[0])
         latency[at, at] = np.inf
-    per_byte[latency == np.inf] = 0.0  # what is never sent; not inf times no bytes
     on = seconds[:, some[rows]]
     on[tables.group == anchor, 1:] = np.inf
     return _Columns(np.ascontiguousarray(on), latency, per_byte, tables.memory[some[rows]])
@@ -185,10 +183,10 @@ class _Case:
         too_large: npt.NDArray[np.bool_] = (beside + resident[:, None] > self._columns.memory) & (resident[:, None] > 0)
         return too_large
 
-    def _by_group(self, least: np.ufunc, values: Float) -> Float:
+    def _by_group(self, joined: np.ufunc, values: Float) -> Float:
         """`values` [n, k] of the ops of each group, taken together: [g, k]."""
         tables = self._prepared.tables
-        together: Float = least.reduceat(values[tables.group_op], tables.group_pointer[:-1], axis=0)
+        together: Float = joined.reduceat(values[tables.group_op], tables.group_pointer[:-1], axis=0)
         return together
 
     def _ways(self, seconds: Float) -> tuple[Neighbours, Neighbours]:

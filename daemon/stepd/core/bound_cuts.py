@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from stepd.core.bound_kinds import MOST_KINDS, cheapest_between, kinds_of
+from stepd.core.bound_kinds import MOST_KINDS, cheapest_links, kinds_of
 from stepd.core.compiled import kernel
 from stepd.core.placement.ranks import critical_path, upward_ranks
 from stepd.core.prepared import Prepared
@@ -31,9 +31,7 @@ def cut_bound(prepared: Prepared, seconds: Float) -> float:
     kind, some = kinds_of(seconds, tables.memory)
     if len(some) > MOST_KINDS:
         return 0.0
-    latency = cheapest_between(tables.latency, kind, len(some))
-    per_byte = cheapest_between(1.0 / tables.bandwidth, kind, len(some))
-    per_byte[latency == np.inf] = 0.0  # what is never sent; not inf times no bytes
+    latency, per_byte = cheapest_links(tables, kind, len(some))
     on = np.ascontiguousarray(seconds[:, some])
     shortest = on.min(axis=1)
     stays = prepared.group_resident[tables.group] / np.bincount(tables.group)[tables.group]

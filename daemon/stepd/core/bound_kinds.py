@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from stepd.core.prepared import Tables
 from stepd.core.problem import Float, Int
 
 MOST_KINDS = 32
@@ -26,8 +27,15 @@ def kinds_of(seconds: Float, memory: Int) -> tuple[Int, Int]:
     return np.array([number[key] for key in keys]), np.array(list(first.values()))
 
 
-def cheapest_between(costs: Float, kind: Int, kinds: int) -> Float:
-    """The least of `costs` [d, d] from a device of one kind to another device of one; inf where there is none. [kinds, kinds]."""
+def cheapest_links(tables: Tables, kind: Int, kinds: int) -> tuple[Float, Float]:
+    """Least seconds, and least seconds a byte, from a device of one kind to another device of one: [kinds, kinds]. Where there is
+    none inf seconds, and no more for bytes: inf times no bytes would be nan."""
+    latency = _least(tables.latency, kind, kinds)
+    return latency, np.where(latency == np.inf, 0.0, _least(1.0 / tables.bandwidth, kind, kinds))
+
+
+def _least(costs: Float, kind: Int, kinds: int) -> Float:
+    """The least of `costs` [d, d] between different devices of these kinds; inf where there are none."""
     least = np.full((kinds, kinds), np.inf)
     apart = ~np.eye(len(kind), dtype=bool)
     one, other = np.nonzero(apart)

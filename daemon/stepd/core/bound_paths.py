@@ -33,9 +33,7 @@ class Neighbours(NamedTuple):
     op: Index  # [e]
     nbytes: Int  # [e]
     seconds: Float  # [n, d] inf where it cannot run
-    latency: (
-        Float  # [d, d] from the device of what is waited for; on the diagonal: from another one like it, inf where there is none
-    )
+    latency: Float  # [d, d] from the device of what is waited for; on the diagonal from another one like it, inf where none is
     per_byte: Float  # [d, d]
     group: Index  # [n] ops of one group are on one device
 

@@ -4,7 +4,8 @@ Each bound holds for every placement and order. `best_bound` returns the largest
 work (no way to share the ops' seconds over the devices is faster: the dual of the fractional assignment), memory (nor is any that
 keeps to the devices' memory with what stays there for the whole step), group (a colocation group is on one device, after what its
 ops wait for and before what waits for them), path (longest way, see `bound_paths`), windows (ops with long heads and tails share
-the devices, see `bound_sharing`), cuts (a path that no device holds, see `bound_cuts`).
+the devices, see `bound_sharing`), cuts (a path that no device holds, see `bound_cuts`), anchors (what would come too late from
+elsewhere shares a device with the heaviest group, see `bound_anchors`).
 """
 
 from __future__ import annotations

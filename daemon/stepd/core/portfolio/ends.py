@@ -14,7 +14,7 @@ LOOKING_SECONDS_AN_OP = 1e-5
 """What finding a graph's layers and repeated parts is taken to last."""
 
 BOUND_EFFORT_A_SECOND = 1e7
-"""Effort that raising the bound may take of each second of the budget: 3 % of it."""
+"""Effort that raising the bound may take of each second of the budget: up to 5 % of it."""
 
 
 @dataclass(frozen=True)
