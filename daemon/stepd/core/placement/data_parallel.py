@@ -1,7 +1,8 @@
-"""Data parallelism: tower k of a replicated graph on device k, the rest where its neighbours are (FastT section 5.2's start).
+"""Data parallelism: tower k of a replicated graph on device k, what they share as parameter servers would hold it (FastT section
+5.2's start).
 
-A graph that has no towers is not replicated here (that is a rewriting of the graph): all of it runs on one device, and
-`planner["towers"]` is 0.
+Towers are found by structure, else by names. A graph that has none is not replicated here (that is a rewriting of the graph), but
+runs on one device, and `planner["towers"]` is 0.
 """
 
 from __future__ import annotations
@@ -9,28 +10,62 @@ from __future__ import annotations
 import numpy as np
 
 from stepd.core.compiled import kernel
+from stepd.core.errors import PlannerError
 from stepd.core.placement.fallback import nearest_allowed
 from stepd.core.placement.name_scopes import tower_of_ops
 from stepd.core.placement.orders import order_for
 from stepd.core.placement.registry import PlanOptions
+from stepd.core.placement.replicas import replicas_of
 from stepd.core.placement.result import finish
-from stepd.core.prepared import Tables, prepare
-from stepd.core.problem import Index, Problem
+from stepd.core.placement.shared_weights import Parts, by_bytes, by_seconds, in_turn, parts_of
+from stepd.core.prepared import Prepared, Tables, prepare
+from stepd.core.problem import Index, Int, Problem
 from stepd.core.strategy import Strategy
+
+RESTS = ("bytes", "seconds", "turns", "near", "first")
 
 
 def place(problem: Problem, options: PlanOptions) -> Strategy:
-    """Towers on devices in order, round robin. Parameter: `rest`: "near" (shared ops follow the bytes) or "first" (device 0: the
-    parameter server of tf.estimator's and slim's towers), `order` of execution."""
+    """Towers on devices in order, round robin. Parameters: `rest`, as in `towers_apart`, `order` of execution."""
     prepared = prepare(problem)
-    towers = tower_of_ops(problem)
-    wanted = np.where(towers >= 0, towers % problem.n_devices, -1).astype(np.int32)
-    if options.parameter("rest", "near") == "near" and (towers >= 0).any():
-        spread(prepared.tables, wanted, problem.n_devices)
-    wanted[wanted < 0] = 0
-    placement = nearest_allowed(prepared, wanted)
+    towers = towers_of(problem)
+    placement = towers_apart(prepared, towers, options.parameter("rest", "near"))
     priority = order_for(problem, placement, options.parameter("order", "rank"))
     return finish(problem, "data-parallel", options, placement, priority, towers=int(towers.max(initial=-1)) + 1)
+
+
+def towers_of(problem: Problem) -> Int:
+    """Tower of every op, int64 [n], -1 for ops that belong to none; all -1 when there are not two."""
+    towers = replicas_of(problem)
+    return towers if (towers >= 0).any() else tower_of_ops(problem)
+
+
+def towers_apart(prepared: Prepared, towers: Int, rest: str) -> Index:
+    """Placement int32 [n] of towers, int64 [n], -1 for what is shared, on devices in order, round robin.
+
+    rest: where shared ops are: "near" (they follow the bytes), "first" (device 0: the parameter server of tf.estimator's and slim's
+    towers), or, with the weights that towers share as parameter servers hold them, "turns", "bytes", "seconds" (in turn, or the
+    largest first to the device with least).
+    """
+    if rest not in RESTS:
+        raise PlannerError(f"data-parallel: no rest {rest!r}; there are: {', '.join(RESTS)}")
+    devices = len(prepared.tables.memory)
+    wanted = np.where(towers >= 0, towers % devices, -1).astype(np.int32)
+    if rest != "first" and (towers >= 0).any():
+        if rest != "near":
+            parts = parts_of(prepared, towers)
+            wanted[parts.part >= 0] = _devices_of(rest, prepared, parts, wanted)[parts.part[parts.part >= 0]]
+        spread(prepared.tables, wanted, devices)
+    wanted[wanted < 0] = 0
+    return nearest_allowed(prepared, wanted)
+
+
+def _devices_of(rest: str, prepared: Prepared, parts: Parts, wanted: Index) -> Index:
+    if rest == "bytes":
+        return by_bytes(prepared, parts)
+    if rest == "seconds":
+        return by_seconds(prepared, parts, wanted)
+    return in_turn(parts, len(prepared.tables.memory))
 
 
 @kernel

@@ -153,7 +153,10 @@ _register(
     Algorithm(
         "data-parallel",
         "one tower of a replicated graph a device",
-        sweep=({"order": "ready"}, {}, {"rest": "first"}),
+        sweep=(
+            *({"rest": rest, "order": order} for order in ("rank", "ready") for rest in ("bytes", "seconds", "turns", "near")),
+            {"rest": "first"},
+        ),
     ),
 )
 

@@ -13,10 +13,9 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from scipy.sparse import coo_array
-from scipy.sparse.csgraph import connected_components
 
 from stepd.core.compiled import lean
+from stepd.core.placement.replicas import components, replicas_of
 from stepd.core.portfolio.name_labels import by_numbered_part, by_scope, scopes_of
 from stepd.core.prepared import Prepared, Tables, prepare
 from stepd.core.problem import Float, Index, Problem
@@ -43,6 +42,8 @@ def labellings(problem: Problem, numbered: Sequence[Labelling] | None = None) ->
     towers = _by_repetition(problem, prepared, op_cost(prepared))
     if towers is not None:
         others.append(("towers", towers))
+    if ((replicas := replicas_of(problem)) >= 0).any():
+        others.append(("replicas", replicas.astype(np.int32)))
     named = numbered_parts(problem) if numbered is None else numbered
     kept: list[Labelling] = []
     seen: set[bytes] = set()
@@ -135,7 +136,7 @@ def _by_repetition(problem: Problem, prepared: Prepared, cost: Float) -> Index |
         repeated = (sizes % k == 0) & (sizes < max(16 * k, 64))
         if cost[repeated].sum() < 0.5 * total:
             continue
-        component = _components(tables, repeated)
+        component = components(tables, repeated)
         weight = np.bincount(component[component >= 0], weights=cost[component >= 0])
         large = np.flatnonzero(weight > 0.25 * weight.max()) if len(weight) else np.zeros(0, dtype=np.intp)
         covered = float(weight[large].sum())
@@ -173,19 +174,6 @@ def _mixed(*columns: npt.NDArray[Any]) -> npt.NDArray[np.uint64]:
         z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
         z = (z ^ (z >> np.uint64(27))) + np.uint64(0x94D049BB133111EB)
     return z
-
-
-def _components(tables: Tables, inside: npt.NDArray[np.bool_]) -> Index:
-    """Connected components among the ops `inside`; -1 for the others."""
-    n = len(inside)
-    output = np.repeat(np.arange(len(tables.output_op)), np.diff(tables.reader_pointer))
-    src, dst = tables.output_op[output], tables.reader
-    edges = inside[src] & inside[dst]
-    graph = coo_array((np.ones(int(edges.sum()), dtype=np.int8), (src[edges], dst[edges])), shape=(n, n))
-    component = connected_components(graph, directed=False)[1].astype(np.int32)
-    component[~inside] = -1
-    _, dense = np.unique(component, return_inverse=True)
-    return (dense.reshape(-1) - int((~inside).any())).astype(np.int32)
 
 
 def complete(tables: Tables, label: Index) -> Index:

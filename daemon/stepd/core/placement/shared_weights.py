@@ -1,0 +1,134 @@
+"""The weights that towers share, and what of the graph belongs to each of them: parameter servers' share of a replicated graph.
+
+A part is the colocation group of a weight that several towers read, with what no tower holds around it: its reads, the average of
+its gradients, its update. Parts are handed to devices as TensorFlow's users do, in turn (`tf.train.replica_device_setter`) or
+the largest first to whoever has least (`tf.contrib.training.GreedyLoadBalancingStrategy`). It knows no names.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from stepd.core.compiled import inlined, kernel
+from stepd.core.prepared import Prepared, Tables
+from stepd.core.problem import Float, Index, Int
+
+MOST_TOWERS = 62
+"""Towers that are told apart, one bit each; those beyond count as one of these."""
+
+
+@dataclass(frozen=True, eq=False)
+class Parts:
+    """part: int32 [n], -1 for what belongs to none. towers: int64 [n] as given, without what is in a part."""
+
+    part: Index
+    towers: Int
+    count: int
+
+
+def parts_of(prepared: Prepared, towers: Int) -> Parts:
+    """The parts of a graph with `towers`, int64 [n], -1 for ops that belong to none; numbered by their groups."""
+    tables = prepared.tables
+    read_by = np.zeros(prepared.n_groups, dtype=np.int64)
+    _readers(tables, towers, read_by)
+    shared = (prepared.group_resident > 0) & (read_by & (read_by - 1) != 0)  # more than one bit
+    number = np.full(prepared.n_groups, -1, dtype=np.int32)
+    number[shared] = np.arange(int(shared.sum()), dtype=np.int32)
+    part = number[tables.group]
+    own = np.where(part >= 0, -1, towers)
+    _around(tables, own, part)
+    return Parts(part, own, int(shared.sum()))
+
+
+@kernel
+def _readers(tables: Tables, towers: Int, read_by: Int) -> None:
+    """Fill `read_by` [g]: bits of the towers that read what a group's ops send, through ops that no tower holds."""
+    n = len(towers)
+    reached = np.zeros(n, dtype=np.int64)
+    for at in range(n - 1, -1, -1):
+        op = tables.topological[at]
+        for output in range(tables.output_pointer[op], tables.output_pointer[op + 1]):
+            for k in range(tables.reader_pointer[output], tables.reader_pointer[output + 1]):
+                reader = tables.reader[k]
+                if towers[reader] >= 0 and tables.group[reader] != tables.group[op]:
+                    reached[op] |= np.int64(1) << (towers[reader] % MOST_TOWERS)
+                else:
+                    reached[op] |= reached[reader]
+        read_by[tables.group[op]] |= reached[op]
+
+
+@kernel
+def _around(tables: Tables, towers: Int, part: Index) -> None:
+    """Ops that neither a tower nor a part holds join the part that reads most of them, or else that they read most of. Twice: an
+    update says where the mean of gradients that it reads belongs."""
+    n = len(towers)
+    for turn in range(4):
+        for k in range(n):
+            op = tables.topological[k if turn % 2 == 1 else n - 1 - k]
+            if towers[op] >= 0 or part[op] >= 0:
+                continue
+            if turn % 2 == 1:
+                part[op] = _part_read(tables, part, op)
+            else:
+                part[op] = _part_reading(tables, part, op)
+
+
+@inlined
+def _part_reading(tables: Tables, part: Index, op: int) -> int:
+    most, found = -1, -1
+    for output in range(tables.output_pointer[op], tables.output_pointer[op + 1]):
+        for k in range(tables.reader_pointer[output], tables.reader_pointer[output + 1]):
+            if part[tables.reader[k]] >= 0 and tables.output_bytes[output] > most:
+                most, found = tables.output_bytes[output], part[tables.reader[k]]
+    return found
+
+
+@inlined
+def _part_read(tables: Tables, part: Index, op: int) -> int:
+    most, found = -1, -1
+    for k in range(tables.input_pointer[op], tables.input_pointer[op + 1]):
+        producer = tables.output_op[tables.input[k]]
+        if part[producer] >= 0 and tables.output_bytes[tables.input[k]] > most:
+            most, found = tables.output_bytes[tables.input[k]], part[producer]
+    return found
+
+
+def in_turn(parts: Parts, devices: int) -> Index:
+    """The device of each part, one after the other. int32 [parts]."""
+    return (np.arange(parts.count) % devices).astype(np.int32)
+
+
+def by_bytes(prepared: Prepared, parts: Parts) -> Index:
+    """The device of each part, the one with most bytes in memory first, each to the device that holds least of them."""
+    size = _sums(parts, prepared.tables.resident)
+    return _least_first(np.repeat(size[:, None], prepared.tables.seconds.shape[1], axis=1), np.zeros(len(prepared.tables.memory)))
+
+
+def by_seconds(prepared: Prepared, parts: Parts, home: Index) -> Index:
+    """The device of each part, the longest first, each to the device that would be done first with what is there already.
+
+    home: int32 [n], the device of what is in no part, -1 where that is not known.
+    """
+    tables = prepared.tables
+    can = np.where(np.isfinite(tables.seconds), tables.seconds, 0.0)
+    seconds = np.stack([_sums(parts, column) for column in can.T], axis=1)
+    there = np.flatnonzero((home >= 0) & (parts.part < 0))
+    return _least_first(
+        seconds, np.bincount(home[there], weights=can[there, home[there]], minlength=can.shape[1]).astype(np.float64)
+    )
+
+
+def _sums(parts: Parts, values: Float | Int) -> Float:
+    inside = parts.part >= 0
+    return np.bincount(parts.part[inside], weights=values[inside], minlength=parts.count).astype(np.float64)
+
+
+def _least_first(cost: Float, load: Float) -> Index:
+    """cost: [parts, d]; load: [d], what is there already."""
+    device = np.zeros(len(cost), dtype=np.int32)
+    for part in np.argsort(-cost.max(axis=1, initial=0.0), kind="stable"):
+        device[part] = np.argmin(load + cost[part])
+        load[device[part]] += cost[part, device[part]]
+    return device

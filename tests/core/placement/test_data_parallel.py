@@ -1,0 +1,150 @@
+"""Towers that share weights: found with and without names; the weights, with what belongs to them, spread over the devices."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from stepd.core.errors import PlannerError
+from stepd.core.placement import data_parallel
+from stepd.core.placement.name_scopes import tower_of_ops
+from stepd.core.placement.registry import PlanOptions
+from stepd.core.placement.replicas import replicas_of
+from stepd.core.placement.shared_weights import by_bytes, by_seconds, in_turn, parts_of
+from stepd.core.prepared import prepare
+from stepd.core.simulator import simulate
+
+MEMORY = 10**9
+
+
+def replicated(lab, towers, weights, devices, noise=(), colocated=True):
+    """A step of `towers` models of one layer for each of `weights` (bytes): forward, backward, gradients averaged, weights updated.
+
+    noise: seconds added to ops in turn, as measured times have it. colocated: whether a weight, its read and update are a group.
+    """
+    names, kinds, seconds, resident, group, edges = [], [], [], [], [], []
+
+    def op(name, kind, takes, *inputs, holds=0, colocation=-1):
+        for src, size in inputs:
+            edges.append((src, len(names), 0, size))
+        names.append(name)
+        kinds.append(kind)
+        seconds.append([takes + (noise[len(names) % len(noise)] if noise else 0.0)] * devices)
+        resident.append(holds)
+        group.append(colocation if colocated else -1)
+        return len(names) - 1
+
+    batch = op("batch", "Iterator", 1e-5)
+    variables = [op(f"w{k}", "Variable", 0.0, holds=size, colocation=k) for k, size in enumerate(weights)]
+    reads = [op(f"w{k}/read", "Identity", 0.0, (v, weights[k]), colocation=k) for k, v in enumerate(variables)]
+    gradients = [[] for _ in weights]
+    for tower in range(towers):
+        x, acts = op(f"tower_{tower}/cast", "Cast", 1e-4, (batch, 100)), []
+        for k, read in enumerate(reads):
+            acts.append(x)
+            x = op(f"tower_{tower}/layer{k}", "MatMul", 1e-2, (x, 100), (read, weights[k]))
+        for k in reversed(range(len(weights))):
+            grad = op(f"tower_{tower}/gradients/layer{k}", "MatMulGrad", 1e-2, (x, 100), (acts[k], 100))
+            gradients[k].append(grad)
+            x = op(f"tower_{tower}/gradients/back{k}", "MatMulBack", 1e-2, (x, 100), (reads[k], weights[k]))
+    for k, grads in enumerate(gradients):
+        total = op(f"sum{k}", "AddN", 1e-4, *((grad, weights[k]) for grad in grads))
+        mean = op(f"mean{k}", "Mul", 1e-4, (total, weights[k]))
+        op(f"update{k}", "Apply", weights[k] * 1e-9, (mean, weights[k]), (variables[k], 0), colocation=k)
+    links = [(a, b, 1e9, 1e-6) for a in range(devices) for b in range(devices) if a != b]
+    problem = lab.make_problem(seconds, edges, links, [MEMORY] * devices, resident, colocation=group)
+    return replace(problem, op_names=tuple(names), op_types=tuple(kinds))
+
+
+def nameless(problem):
+    return replace(problem, op_names=tuple(f"n{k}" for k in range(problem.n_ops)))
+
+
+def where(problem, placement):
+    """What the tests look at: devices of each tower's ops, and of each weight and what belongs to it."""
+    towers, parts = {}, {}
+    for name, device in zip(problem.op_names, placement, strict=True):
+        if name.startswith("tower_"):
+            towers.setdefault(name.split("/")[0], set()).add(int(device))
+        elif name != "batch":
+            parts.setdefault("".join(c for c in name if c.isdigit()), set()).add(int(device))
+    return SimpleNamespace(towers=towers, parts=parts)
+
+
+@settings(deadline=None)  # compiling takes part of the first
+@given(data=st.data())
+def test_towers_are_found_by_structure(lab, data):
+    """Whatever ops take: that is measured, and differs from tower to tower."""
+    towers = data.draw(st.integers(2, 5))
+    weights = data.draw(st.lists(st.integers(1, 10**6), min_size=1, max_size=6))
+    noise = data.draw(st.lists(st.floats(0.0, 1e-3), max_size=7))
+    problem = replicated(lab, towers, weights, 2, noise, colocated=data.draw(st.booleans()))
+    found, named = replicas_of(nameless(problem)), tower_of_ops(problem)
+    inside = found >= 0
+    assert inside.any() and (found[inside] == named[inside]).all()
+    assert all(inside[k] for k, kind in enumerate(problem.op_types) if kind.startswith("MatMul"))
+
+
+@pytest.mark.parametrize("rest", ["bytes", "seconds", "turns"])
+@settings(deadline=None)  # compiling takes part of the first
+@given(data=st.data())
+def test_a_weight_is_on_one_device_with_its_gradients_mean_and_update(lab, data, rest):
+    towers = data.draw(st.integers(2, 4))
+    weights = data.draw(st.lists(st.integers(1, 10**6), min_size=2, max_size=8))
+    problem = replicated(lab, towers, weights, towers, colocated=data.draw(st.booleans()))
+    expected = data_parallel.place(problem, PlanOptions(parameters={"rest": rest}))
+    assert (data_parallel.place(nameless(problem), PlanOptions(parameters={"rest": rest})).placement == expected.placement).all()
+    seen = where(problem, expected.placement)
+    assert seen.towers == {f"tower_{k}": {k} for k in range(towers)}
+    assert all(len(devices) == 1 for devices in seen.parts.values())
+
+
+@settings(deadline=None)  # compiling takes part of the first
+@given(st.lists(st.integers(1, 10**6), min_size=1, max_size=9), st.integers(2, 4))
+def test_weights_are_shared_out_evenly(lab, weights, devices):
+    """The most that the largest first can leave between two devices is the largest."""
+    problem = replicated(lab, devices, weights, devices)
+    prepared = prepare(problem)
+    parts = parts_of(prepared, replicas_of(problem))
+    assert parts.count == len(weights)
+    held = np.bincount(by_bytes(prepared, parts), weights=weights, minlength=devices)
+    assert held.max() - held.min() <= max(weights)
+    assert np.bincount(in_turn(parts, devices), minlength=devices).max() == -(-len(weights) // devices)
+    home = np.where(parts.towers >= 0, parts.towers, -1).astype(np.int32)
+    home[:] = np.where(home == 0, 1, home)  # two towers on device 1, none on device 0
+    assert set(by_seconds(prepared, parts, home).tolist()) <= {0} | ({2, 3} if max(weights) > 0 else set())
+
+
+def test_spread_weights_do_not_wait_for_one_device(lab):
+    problem = replicated(lab, 4, [10**7] * 8, 4)
+    spread, first = (
+        simulate(problem, data_parallel.place(problem, PlanOptions(parameters={"rest": rest}))).step_seconds
+        for rest in ("bytes", "first")
+    )
+    assert spread < 0.9 * first
+
+
+def test_weights_named_in_the_first_tower_are_shared_all_the_same(lab):
+    """As with `reuse=True` in name scopes: the first tower's scope holds the variables."""
+    problem = replicated(lab, 2, [1000, 2000, 3000, 4000], 2)
+    names = tuple(f"tower_0/{name}" if name[0] in "wu" else name for name in problem.op_names)
+    uneven = replace(problem, op_names=names, op_types=tuple(f"{kind}{k}" for k, kind in enumerate(problem.op_types)))
+    assert (replicas_of(uneven) < 0).all()  # so that names decide
+    placement = data_parallel.place(uneven, PlanOptions(parameters={"rest": "turns"})).placement
+    assert [int(placement[names.index(f"tower_0/w{k}")]) for k in range(4)] == [0, 1, 0, 1]
+
+
+def test_without_towers_everything_is_on_one_device(lab):
+    problem = replicated(lab, 1, [1000, 2000], 2)
+    found = data_parallel.place(nameless(problem), PlanOptions(parameters={"rest": "bytes"}))
+    assert found.planner["towers"] == 0 and not found.placement.any()
+
+
+def test_an_unknown_rest_is_named(lab):
+    with pytest.raises(PlannerError, match="no rest 'everywhere'"):
+        data_parallel.place(replicated(lab, 2, [1000], 2), PlanOptions(parameters={"rest": "everywhere"}))
