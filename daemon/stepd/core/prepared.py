@@ -62,6 +62,8 @@ class Prepared:
 
 
 _KEY = "_prepared"
+SLOW = 0.2
+"""Share of the fastest device's speed below which a device is left out, in what is tried first."""
 
 
 def prepare(problem: Problem) -> Prepared:
@@ -72,6 +74,15 @@ def prepare(problem: Problem) -> Prepared:
     prepared = _prepare(problem)
     object.__setattr__(problem, _KEY, prepared)
     return prepared
+
+
+def device_speeds(prepared: Prepared) -> Float:
+    """Relative speed of each device on all ops that it can run. float64 [d]."""
+    seconds = prepared.tables.seconds
+    best = seconds.min(axis=1)
+    return np.array(
+        [best[np.isfinite(column)].sum() / max(column[np.isfinite(column)].sum(), 1e-30) + 1e-9 for column in seconds.T]
+    )
 
 
 def on_devices(problem: Problem, devices: Index) -> Problem:

@@ -15,7 +15,7 @@ from stepd.core.placement import data_parallel
 from stepd.core.placement.name_scopes import tower_of_ops
 from stepd.core.placement.registry import PlanOptions
 from stepd.core.placement.replicas import replicas_of
-from stepd.core.placement.shared_weights import by_bytes, by_seconds, in_turn, parts_of
+from stepd.core.placement.shared_weights import by_bytes, by_seconds, parts_of
 from stepd.core.prepared import prepare
 from stepd.core.simulator import simulate
 
@@ -112,12 +112,24 @@ def test_weights_are_shared_out_evenly(lab, weights, devices):
     prepared = prepare(problem)
     parts = parts_of(prepared, replicas_of(problem))
     assert parts.count == len(weights)
-    held = np.bincount(by_bytes(prepared, parts), weights=weights, minlength=devices)
+    everywhere = np.arange(devices, dtype=np.int32)
+    held = np.bincount(by_bytes(prepared, parts, everywhere), weights=weights, minlength=devices)
     assert held.max() - held.min() <= max(weights)
-    assert np.bincount(in_turn(parts, devices), minlength=devices).max() == -(-len(weights) // devices)
-    home = np.where(parts.towers >= 0, parts.towers, -1).astype(np.int32)
-    home[:] = np.where(home == 0, 1, home)  # two towers on device 1, none on device 0
-    assert set(by_seconds(prepared, parts, home).tolist()) <= {0} | ({2, 3} if max(weights) > 0 else set())
+    home = np.where(parts.towers == 0, 1, parts.towers).astype(np.int32)  # two towers on device 1, none on device 0
+    work = np.bincount(home[home >= 0], weights=prepared.tables.seconds[home >= 0, 0], minlength=devices)
+    takes = np.bincount(parts.part[parts.part >= 0], weights=prepared.tables.seconds[parts.part >= 0, 0])
+    ends = work + np.bincount(by_seconds(prepared, parts, home, everywhere), weights=takes, minlength=devices)
+    assert ends.max() <= max(work.max(), ends.sum() / devices + takes.max()) + 1e-12  # the last one came where least was
+
+
+def test_unequal_devices_get_towers_by_their_speed(lab):
+    """Four towers on a device of speed 1, one of 0.5 and one that is far slower: nothing for the last one."""
+    problem = replicated(lab, 4, [1000, 2000, 3000, 4000], 3)
+    unequal = replace(problem, seconds=problem.seconds * np.array([1.0, 2.0, 20.0]))
+    for rest in ("bytes", "seconds", "turns"):
+        placement = data_parallel.place(unequal, PlanOptions(parameters={"rest": rest})).placement
+        towers = where(unequal, placement).towers.values()
+        assert sorted(next(iter(devices)) for devices in towers) == [0, 0, 0, 1] and 2 not in placement
 
 
 def test_spread_weights_do_not_wait_for_one_device(lab):

@@ -17,12 +17,14 @@ from stepd.core.placement.orders import order_for
 from stepd.core.placement.registry import PlanOptions
 from stepd.core.placement.replicas import replicas_of
 from stepd.core.placement.result import finish
-from stepd.core.placement.shared_weights import Parts, by_bytes, by_seconds, in_turn, parts_of
-from stepd.core.prepared import Prepared, Tables, prepare
+from stepd.core.placement.shared_weights import Parts, by_bytes, by_seconds, least_first, parts_of
+from stepd.core.prepared import SLOW, Prepared, Tables, device_speeds, prepare
 from stepd.core.problem import Index, Int, Problem
 from stepd.core.strategy import Strategy
 
 RESTS = ("bytes", "seconds", "turns", "near", "first")
+EQUAL = 0.9
+"""Devices count as equal where the slowest has so much of the speed of the fastest: what is measured differs a little."""
 
 
 def place(problem: Problem, options: PlanOptions) -> Strategy:
@@ -41,7 +43,8 @@ def towers_of(problem: Problem) -> Int:
 
 
 def towers_apart(prepared: Prepared, towers: Int, rest: str) -> Index:
-    """Placement int32 [n] of towers, int64 [n], -1 for what is shared, on devices in order, round robin.
+    """Placement int32 [n] of towers, int64 [n], -1 for what is shared: on devices in order, round robin; on unequal ones each where
+    it is done first.
 
     rest: where shared ops are: "near" (they follow the bytes), "first" (device 0: the parameter server of tf.estimator's and slim's
     towers), or, with the weights that towers share as parameter servers hold them, "turns", "bytes", "seconds" (in turn, or the
@@ -49,23 +52,47 @@ def towers_apart(prepared: Prepared, towers: Int, rest: str) -> Index:
     """
     if rest not in RESTS:
         raise PlannerError(f"data-parallel: no rest {rest!r}; there are: {', '.join(RESTS)}")
-    devices = len(prepared.tables.memory)
-    wanted = np.where(towers >= 0, towers % devices, -1).astype(np.int32)
-    if rest != "first" and (towers >= 0).any():
-        if rest != "near":
+    wanted = np.full(len(towers), -1, dtype=np.int32)
+    inside = np.flatnonzero(towers >= 0).astype(np.int32)
+    if len(inside):
+        devices = _devices_for(prepared, inside)
+        wanted[inside] = _tower_devices(prepared, towers[inside], inside, devices)[towers[inside]]
+        if rest not in ("near", "first"):
             parts = parts_of(prepared, towers)
-            wanted[parts.part >= 0] = _devices_of(rest, prepared, parts, wanted)[parts.part[parts.part >= 0]]
-        spread(prepared.tables, wanted, devices)
+            shared = np.flatnonzero(parts.part >= 0)
+            wanted[shared] = _part_devices(rest, prepared, parts, wanted, devices)[parts.part[shared]]
+        if rest != "first":
+            spread(prepared.tables, wanted, len(prepared.tables.memory))
     wanted[wanted < 0] = 0
     return nearest_allowed(prepared, wanted)
 
 
-def _devices_of(rest: str, prepared: Prepared, parts: Parts, wanted: Index) -> Index:
+def _devices_for(prepared: Prepared, inside: Index) -> Index:
+    """The devices, int32, that run most of the ops `inside` the towers, and are not far slower than the fastest of these."""
+    best = prepared.tables.seconds[inside].min(axis=1)
+    able = 2.0 * (np.isfinite(prepared.tables.seconds[inside]).T @ best) >= best.sum()
+    speeds = np.where(able, device_speeds(prepared), 0.0)
+    return np.flatnonzero(speeds >= SLOW * speeds.max()).astype(np.int32)
+
+
+def _tower_devices(prepared: Prepared, tower: Int, inside: Index, devices: Index) -> Index:
+    """The device of each tower. tower: that of each op `inside`."""
+    count = int(tower.max()) + 1
+    speeds = device_speeds(prepared)[devices]
+    if speeds.min() >= EQUAL * speeds.max():
+        return devices[np.arange(count) % len(devices)]
+    can = prepared.tables.seconds[np.ix_(inside, devices)]
+    can = np.where(np.isfinite(can), can, can.min(axis=1, keepdims=True))
+    cost = np.stack([np.bincount(tower, weights=column, minlength=count) for column in can.T], axis=1).astype(np.float64)
+    return devices[least_first(cost, np.zeros(len(devices)))]
+
+
+def _part_devices(rest: str, prepared: Prepared, parts: Parts, wanted: Index, devices: Index) -> Index:
     if rest == "bytes":
-        return by_bytes(prepared, parts)
+        return devices[by_bytes(prepared, parts, devices)]
     if rest == "seconds":
-        return by_seconds(prepared, parts, wanted)
-    return in_turn(parts, len(prepared.tables.memory))
+        return devices[by_seconds(prepared, parts, wanted, devices)]
+    return devices[np.arange(parts.count) % len(devices)]
 
 
 @kernel

@@ -95,29 +95,21 @@ def _part_read(tables: Tables, part: Index, op: int) -> int:
     return found
 
 
-def in_turn(parts: Parts, devices: int) -> Index:
-    """The device of each part, one after the other. int32 [parts]."""
-    return (np.arange(parts.count) % devices).astype(np.int32)
-
-
-def by_bytes(prepared: Prepared, parts: Parts) -> Index:
-    """The device of each part, the one with most bytes in memory first, each to the device that holds least of them."""
+def by_bytes(prepared: Prepared, parts: Parts, devices: Index) -> Index:
+    """Which of `devices` each part is on, the one with most bytes in memory first, each where least of them is. int32 [parts]."""
     size = _sums(parts, prepared.tables.resident)
-    return _least_first(np.repeat(size[:, None], prepared.tables.seconds.shape[1], axis=1), np.zeros(len(prepared.tables.memory)))
+    return least_first(np.repeat(size[:, None], len(devices), axis=1), np.zeros(len(devices)))
 
 
-def by_seconds(prepared: Prepared, parts: Parts, home: Index) -> Index:
-    """The device of each part, the longest first, each to the device that would be done first with what is there already.
+def by_seconds(prepared: Prepared, parts: Parts, home: Index, devices: Index) -> Index:
+    """Which of `devices` each part is on, the longest first, each where it would be done first with what is there already.
 
     home: int32 [n], the device of what is in no part, -1 where that is not known.
     """
-    tables = prepared.tables
-    can = np.where(np.isfinite(tables.seconds), tables.seconds, 0.0)
-    seconds = np.stack([_sums(parts, column) for column in can.T], axis=1)
-    there = np.flatnonzero((home >= 0) & (parts.part < 0))
-    return _least_first(
-        seconds, np.bincount(home[there], weights=can[there, home[there]], minlength=can.shape[1]).astype(np.float64)
-    )
+    seconds = prepared.tables.seconds[:, devices]
+    takes = np.where(np.isfinite(seconds), seconds, 0.0)
+    there = [float(column[(home == device) & (parts.part < 0)].sum()) for device, column in zip(devices, takes.T, strict=True)]
+    return least_first(np.stack([_sums(parts, column) for column in takes.T], axis=1), np.array(there))
 
 
 def _sums(parts: Parts, values: Float | Int) -> Float:
@@ -125,10 +117,11 @@ def _sums(parts: Parts, values: Float | Int) -> Float:
     return np.bincount(parts.part[inside], weights=values[inside], minlength=parts.count).astype(np.float64)
 
 
-def _least_first(cost: Float, load: Float) -> Index:
-    """cost: [parts, d]; load: [d], what is there already."""
+def least_first(cost: Float, load: Float) -> Index:
+    """The device of each item, the dearest first, each where it ends first. cost: [items, d]; load: [d], what is there already."""
+    load = load.copy()
     device = np.zeros(len(cost), dtype=np.int32)
-    for part in np.argsort(-cost.max(axis=1, initial=0.0), kind="stable"):
-        device[part] = np.argmin(load + cost[part])
-        load[device[part]] += cost[part, device[part]]
+    for item in np.argsort(-cost.max(axis=1, initial=0.0), kind="stable"):
+        device[item] = np.argmin(load + cost[item])
+        load[device[item]] += cost[item, device[item]]
     return device

@@ -11,12 +11,9 @@ from itertools import product
 import numpy as np
 
 from stepd.core.portfolio.labels import Labelling, op_cost
-from stepd.core.prepared import Prepared
+from stepd.core.prepared import SLOW, Prepared, device_speeds
 from stepd.core.problem import Float, Index, Problem
 from stepd.core.reach import connected
-
-SLOW = 0.2
-"""Share of the fastest device's speed below which a device is left out, in what is tried first."""
 
 
 def single_devices(prepared: Prepared) -> Iterator[tuple[str, Index]]:
@@ -115,15 +112,6 @@ def neighbours(prepared: Prepared, first: int) -> Index:
 
 def _sums(label: Index, values: Float, count: int) -> Float:
     return np.bincount(label, weights=values, minlength=count).astype(np.float64)
-
-
-def device_speeds(prepared: Prepared) -> Float:
-    """Relative speed of each device on all ops that it can run. float64 [d]."""
-    seconds = prepared.tables.seconds
-    best = seconds.min(axis=1)
-    return np.array(
-        [best[np.isfinite(column)].sum() / max(column[np.isfinite(column)].sum(), 1e-30) + 1e-9 for column in seconds.T]
-    )
 
 
 def _placed(prepared: Prepared, label: Index, device_of_part: Index) -> Index:

@@ -13,10 +13,10 @@ from functools import partial
 import numpy as np
 
 from stepd.core.portfolio.answers import Answers, Ask
-from stepd.core.portfolio.candidates import device_speeds, neighbours
+from stepd.core.portfolio.candidates import neighbours
 from stepd.core.portfolio.pool import Candidate
 from stepd.core.portfolio.runs import Run
-from stepd.core.prepared import Prepared, on_devices, prepare
+from stepd.core.prepared import Prepared, device_speeds, on_devices, prepare
 from stepd.core.problem import Index, Problem
 
 
