@@ -15,7 +15,7 @@ from stepd.core.placement import data_parallel
 from stepd.core.placement.name_scopes import tower_of_ops
 from stepd.core.placement.registry import PlanOptions
 from stepd.core.placement.replicas import replicas_of
-from stepd.core.placement.shared_weights import by_bytes, by_seconds, parts_of
+from stepd.core.placement.shared_weights import bytes_of, least_first, parts_of, seconds_of
 from stepd.core.prepared import prepare
 from stepd.core.simulator import simulate
 
@@ -90,7 +90,7 @@ def test_towers_are_found_by_structure(lab, data):
     assert all(inside[k] for k, kind in enumerate(problem.op_types) if kind.startswith("MatMul"))
 
 
-@pytest.mark.parametrize("rest", ["bytes", "seconds", "turns"])
+@pytest.mark.parametrize("rest", ["both", "bytes", "seconds", "turns"])
 @settings(deadline=None)  # compiling takes part of the first
 @given(data=st.data())
 def test_a_weight_is_on_one_device_with_its_gradients_mean_and_update(lab, data, rest):
@@ -113,12 +113,12 @@ def test_weights_are_shared_out_evenly(lab, weights, devices):
     parts = parts_of(prepared, replicas_of(problem))
     assert parts.count == len(weights)
     everywhere = np.arange(devices, dtype=np.int32)
-    held = np.bincount(by_bytes(prepared, parts, everywhere), weights=weights, minlength=devices)
+    held = np.bincount(least_first(bytes_of(prepared, parts, everywhere)), weights=weights, minlength=devices)
     assert held.max() - held.min() <= max(weights)
     home = np.where(parts.towers == 0, 1, parts.towers).astype(np.int32)  # two towers on device 1, none on device 0
     work = np.bincount(home[home >= 0], weights=prepared.tables.seconds[home >= 0, 0], minlength=devices)
     takes = np.bincount(parts.part[parts.part >= 0], weights=prepared.tables.seconds[parts.part >= 0, 0])
-    ends = work + np.bincount(by_seconds(prepared, parts, home, everywhere), weights=takes, minlength=devices)
+    ends = work + np.bincount(least_first(seconds_of(prepared, parts, home, everywhere)), weights=takes, minlength=devices)
     assert ends.max() <= max(work.max(), ends.sum() / devices + takes.max()) + 1e-12  # the last one came where least was
 
 
@@ -126,7 +126,7 @@ def test_unequal_devices_get_towers_by_their_speed(lab):
     """Four towers on a device of speed 1, one of 0.5 and one that is far slower: nothing for the last one."""
     problem = replicated(lab, 4, [1000, 2000, 3000, 4000], 3)
     unequal = replace(problem, seconds=problem.seconds * np.array([1.0, 2.0, 20.0]))
-    for rest in ("bytes", "seconds", "turns"):
+    for rest in ("both", "bytes", "seconds", "turns"):
         placement = data_parallel.place(unequal, PlanOptions(parameters={"rest": rest})).placement
         towers = where(unequal, placement).towers.values()
         assert sorted(next(iter(devices)) for devices in towers) == [0, 0, 0, 1] and 2 not in placement
@@ -136,7 +136,7 @@ def test_spread_weights_do_not_wait_for_one_device(lab):
     problem = replicated(lab, 4, [10**7] * 8, 4)
     spread, first = (
         simulate(problem, data_parallel.place(problem, PlanOptions(parameters={"rest": rest}))).step_seconds
-        for rest in ("bytes", "first")
+        for rest in ("both", "first")
     )
     assert spread < 0.9 * first
 

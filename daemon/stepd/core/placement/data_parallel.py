@@ -17,12 +17,12 @@ from stepd.core.placement.orders import order_for
 from stepd.core.placement.registry import PlanOptions
 from stepd.core.placement.replicas import replicas_of
 from stepd.core.placement.result import finish
-from stepd.core.placement.shared_weights import Parts, by_bytes, by_seconds, least_first, parts_of
+from stepd.core.placement.shared_weights import Parts, Shares, bytes_of, least_first, parts_of, seconds_of
 from stepd.core.prepared import SLOW, Prepared, Tables, device_speeds, prepare
 from stepd.core.problem import Index, Int, Problem
 from stepd.core.strategy import Strategy
 
-RESTS = ("bytes", "seconds", "turns", "near", "first")
+RESTS = ("both", "bytes", "seconds", "turns", "near", "first")
 EQUAL = 0.9
 """Devices count as equal where the slowest has so much of the speed of the fastest: what is measured differs a little."""
 
@@ -47,7 +47,7 @@ def towers_apart(prepared: Prepared, towers: Int, rest: str) -> Index:
     it is done first.
 
     rest: where shared ops are: "near" (they follow the bytes), "first" (device 0: the parameter server of tf.estimator's and slim's
-    towers), or, with the weights that towers share as parameter servers hold them, "turns", "bytes", "seconds" (in turn, or the
+    towers), or, with the weights that towers share as parameter servers hold them, "turns", "bytes", "seconds", "both" (in turn, or the
     largest first to the device with least).
     """
     if rest not in RESTS:
@@ -84,15 +84,15 @@ def _tower_devices(prepared: Prepared, tower: Int, inside: Index, devices: Index
     can = prepared.tables.seconds[np.ix_(inside, devices)]
     can = np.where(np.isfinite(can), can, can.min(axis=1, keepdims=True))
     cost = np.stack([np.bincount(tower, weights=column, minlength=count) for column in can.T], axis=1).astype(np.float64)
-    return devices[least_first(cost, np.zeros(len(devices)))]
+    return devices[least_first(Shares(cost, np.zeros(len(devices))))]
 
 
 def _part_devices(rest: str, prepared: Prepared, parts: Parts, wanted: Index, devices: Index) -> Index:
-    if rest == "bytes":
-        return devices[by_bytes(prepared, parts, devices)]
-    if rest == "seconds":
-        return devices[by_seconds(prepared, parts, wanted, devices)]
-    return devices[np.arange(parts.count) % len(devices)]
+    if rest == "turns":
+        return devices[np.arange(parts.count) % len(devices)]
+    size, seconds = bytes_of(prepared, parts, devices), seconds_of(prepared, parts, wanted, devices)
+    kinds = {"bytes": [size], "seconds": [seconds], "both": [size, seconds]}[rest]
+    return devices[least_first(*kinds)]
 
 
 @kernel

@@ -154,8 +154,8 @@ _register(
         "data-parallel",
         "one tower of a replicated graph a device",
         sweep=(
-            *({"rest": rest, "order": order} for order in ("rank", "ready") for rest in ("bytes", "seconds", "turns", "near")),
-            {"rest": "first"},
+            *({"rest": rest} for rest in ("both", "bytes", "seconds", "turns", "near", "first")),
+            *({"rest": rest, "order": "ready"} for rest in ("both", "near")),
         ),
     ),
 )

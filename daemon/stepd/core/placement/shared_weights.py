@@ -95,21 +95,26 @@ def _part_read(tables: Tables, part: Index, op: int) -> int:
     return found
 
 
-def by_bytes(prepared: Prepared, parts: Parts, devices: Index) -> Index:
-    """Which of `devices` each part is on, the one with most bytes in memory first, each where least of them is. int32 [parts]."""
+@dataclass(frozen=True, eq=False)
+class Shares:
+    """What parts take of a device, and what is on it already: items float64 [parts, d], there float64 [d]."""
+
+    items: Float
+    there: Float
+
+
+def bytes_of(prepared: Prepared, parts: Parts, devices: Index) -> Shares:
+    """The bytes in memory of each part."""
     size = _sums(parts, prepared.tables.resident)
-    return least_first(np.repeat(size[:, None], len(devices), axis=1), np.zeros(len(devices)))
+    return Shares(np.repeat(size[:, None], len(devices), axis=1), np.zeros(len(devices)))
 
 
-def by_seconds(prepared: Prepared, parts: Parts, home: Index, devices: Index) -> Index:
-    """Which of `devices` each part is on, the longest first, each where it would be done first with what is there already.
-
-    home: int32 [n], the device of what is in no part, -1 where that is not known.
-    """
+def seconds_of(prepared: Prepared, parts: Parts, home: Index, devices: Index) -> Shares:
+    """The seconds of each part. home: int32 [n], the device of what is in no part, -1 where that is not known."""
     seconds = prepared.tables.seconds[:, devices]
     takes = np.where(np.isfinite(seconds), seconds, 0.0)
     there = [float(column[(home == device) & (parts.part < 0)].sum()) for device, column in zip(devices, takes.T, strict=True)]
-    return least_first(np.stack([_sums(parts, column) for column in takes.T], axis=1), np.array(there))
+    return Shares(np.stack([_sums(parts, column) for column in takes.T], axis=1), np.array(there) - min(there))
 
 
 def _sums(parts: Parts, values: Float | Int) -> Float:
@@ -117,11 +122,13 @@ def _sums(parts: Parts, values: Float | Int) -> Float:
     return np.bincount(parts.part[inside], weights=values[inside], minlength=parts.count).astype(np.float64)
 
 
-def least_first(cost: Float, load: Float) -> Index:
-    """The device of each item, the dearest first, each where it ends first. cost: [items, d]; load: [d], what is there already."""
-    load = load.copy()
-    device = np.zeros(len(cost), dtype=np.int32)
-    for item in np.argsort(-cost.max(axis=1, initial=0.0), kind="stable"):
-        device[item] = np.argmin(load + cost[item])
-        load[device[item]] += cost[item, device[item]]
+def least_first(*kinds: Shares) -> Index:
+    """The device of each item, 0..d - 1, the largest first, each where it adds up to least; of several kinds the largest share counts."""
+    whole = [max(float(kind.items.mean(axis=1).sum()), 1e-30) for kind in kinds]
+    items = np.stack([kind.items / all_of_it for kind, all_of_it in zip(kinds, whole, strict=True)])
+    there = np.stack([kind.there / all_of_it for kind, all_of_it in zip(kinds, whole, strict=True)])
+    device = np.zeros(items.shape[1], dtype=np.int32)
+    for item in np.argsort(-items.max(axis=(0, 2), initial=0.0), kind="stable"):
+        device[item] = np.argmin((there + items[:, item]).max(axis=0))
+        there[:, device[item]] += items[:, item, device[item]]
     return device

@@ -75,6 +75,7 @@ class Pool:
         self.bias: Float = first * FIRST * (float(serial) + 1e-9)
         self.track = memory_can_bind(self.prepared)
         self._seen: set[bytes] = set()
+        self._ranked: set[bytes] = set()  # placements that were tried in all orders
 
     @property
     def best(self) -> Entry:
@@ -105,9 +106,15 @@ class Pool:
             return
         best = self.cost
         tried = zip(fresh, first, strict=True)
-        more = [item for item in tried if not self.sparing or item[1].point.cost <= CLOSE * best]
+        more = [
+            (candidate, entry)
+            for candidate, entry in tried
+            if (not self.sparing or entry.point.cost <= CLOSE * best) and candidate.placement.tobytes() not in self._ranked
+        ]
         for entry in self.run_all(lambda item: self._by_rules(item[0], item[1], best), more):
             self.add(entry)
+            if entry.point.cost <= CLOSE * best:
+                self._ranked.add(entry.point.placement.tobytes())
 
     def in_first_order(self, candidate: Candidate, limit: float = np.inf) -> Entry:
         """The candidate in the order that is given, else in its own, else by the upward ranks of its placement; simulated to its
