@@ -47,8 +47,8 @@ def towers_apart(prepared: Prepared, towers: Int, rest: str) -> Index:
     it is done first.
 
     rest: where shared ops are: "near" (they follow the bytes), "first" (device 0: the parameter server of tf.estimator's and slim's
-    towers), or, with the weights that towers share as parameter servers hold them, "turns", "bytes", "seconds", "both" (in turn, or the
-    largest first to the device with least).
+    towers), or, with the weights that towers share as parameter servers hold them, "turns" (in turn), "bytes", "seconds" or "both"
+    (the largest first to the device with least).
     """
     if rest not in RESTS:
         raise PlannerError(f"data-parallel: no rest {rest!r}; there are: {', '.join(RESTS)}")

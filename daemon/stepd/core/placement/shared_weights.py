@@ -123,7 +123,7 @@ def _sums(parts: Parts, values: Float | Int) -> Float:
 
 
 def least_first(*kinds: Shares) -> Index:
-    """The device of each item, 0..d - 1, the largest first, each where it adds up to least; of several kinds the largest share counts."""
+    """The device of each item, 0..d - 1, the largest first, each where it adds up to least; of several kinds, the largest share."""
     whole = [max(float(kind.items.mean(axis=1).sum()), 1e-30) for kind in kinds]
     items = np.stack([kind.items / all_of_it for kind, all_of_it in zip(kinds, whole, strict=True)])
     there = np.stack([kind.there / all_of_it for kind, all_of_it in zip(kinds, whole, strict=True)])
