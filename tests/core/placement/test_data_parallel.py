@@ -157,6 +157,21 @@ def test_without_towers_everything_is_on_one_device(lab):
     assert found.planner["towers"] == 0 and not found.placement.any()
 
 
+@settings(deadline=None)  # compiling takes part of the first
+@given(data=st.data())
+def test_ops_that_cannot_run_everywhere(lab, data):
+    """Whatever is missing where: the answer is one that can run, and says what the simulator says."""
+    problem = replicated(lab, data.draw(st.integers(2, 4)), [1000, 2000, 3000], 3)
+    seconds = problem.seconds * np.array([1.0, data.draw(st.floats(0.3, 3.0)), 1.0])
+    for op, only in data.draw(st.dictionaries(st.integers(0, problem.n_ops - 1), st.integers(0, 2))).items():
+        seconds[op, np.arange(3) != only] = np.inf
+    seconds[problem.colocation >= 0, 0] = 1e-3  # there is a device for each group
+    limited = replace(problem, seconds=seconds)
+    for rest in data_parallel.RESTS:
+        found = data_parallel.place(limited, PlanOptions(parameters={"rest": rest}))
+        assert simulate(limited, found).step_seconds == found.predicted_step_seconds < np.inf
+
+
 def test_an_unknown_rest_is_named(lab):
     with pytest.raises(PlannerError, match="no rest 'everywhere'"):
         data_parallel.place(replicated(lab, 2, [1000], 2), PlanOptions(parameters={"rest": "everywhere"}))

@@ -82,7 +82,7 @@ def _tower_devices(prepared: Prepared, tower: Int, inside: Index, devices: Index
     if speeds.min() >= EQUAL * speeds.max():
         return devices[np.arange(count) % len(devices)]
     can = prepared.tables.seconds[np.ix_(inside, devices)]
-    can = np.where(np.isfinite(can), can, can.min(axis=1, keepdims=True))
+    can = np.where(np.isfinite(can), can, prepared.tables.seconds[inside].min(axis=1, keepdims=True))
     cost = np.stack([np.bincount(tower, weights=column, minlength=count) for column in can.T], axis=1).astype(np.float64)
     return devices[least_first(Shares(cost, np.zeros(len(devices))))]
 
