@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 from collections import defaultdict
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import SimpleNamespace
 
 import numpy as np
@@ -37,6 +37,45 @@ def make_problem(seconds, edges, links, memory, resident=None, temp=None, coloca
         edge_output=np.array(columns[2], dtype=np.int32),
         edge_bytes=np.array(columns[3], dtype=np.int64),
     )
+
+
+def replicated(towers, weights, devices, noise=(), colocated=True):
+    """A step of `towers` models of one layer for each of `weights` (bytes): forward, backward, gradients averaged, weights updated.
+
+    noise: seconds added to ops in turn, as measured times have it. colocated: whether a weight, its read and update are a group.
+    """
+    names, kinds, seconds, resident, group, edges = [], [], [], [], [], []
+
+    def op(name, kind, takes, *inputs, holds=0, colocation=-1):
+        for src, size in inputs:
+            edges.append((src, len(names), 0, size))
+        names.append(name)
+        kinds.append(kind)
+        seconds.append([takes + (noise[len(names) % len(noise)] if noise else 0.0)] * devices)
+        resident.append(holds)
+        group.append(colocation if colocated else -1)
+        return len(names) - 1
+
+    batch = op("batch", "Iterator", 1e-5)
+    variables = [op(f"w{k}", "Variable", 0.0, holds=size, colocation=k) for k, size in enumerate(weights)]
+    reads = [op(f"w{k}/read", "Identity", 0.0, (v, weights[k]), colocation=k) for k, v in enumerate(variables)]
+    gradients = [[] for _ in weights]
+    for tower in range(towers):
+        x, acts = op(f"tower_{tower}/cast", "Cast", 1e-4, (batch, 100)), []
+        for k, read in enumerate(reads):
+            acts.append(x)
+            x = op(f"tower_{tower}/layer{k}", "MatMul", 1e-2, (x, 100), (read, weights[k]))
+        for k in reversed(range(len(weights))):
+            grad = op(f"tower_{tower}/gradients/layer{k}", "MatMulGrad", 1e-2, (x, 100), (acts[k], 100))
+            gradients[k].append(grad)
+            x = op(f"tower_{tower}/gradients/back{k}", "MatMulBack", 1e-2, (x, 100), (reads[k], weights[k]))
+    for k, grads in enumerate(gradients):
+        total = op(f"sum{k}", "AddN", 1e-4, *((grad, weights[k]) for grad in grads))
+        mean = op(f"mean{k}", "Mul", 1e-4, (total, weights[k]))
+        op(f"update{k}", "Apply", weights[k] * 1e-9, (mean, weights[k]), (variables[k], 0), colocation=k)
+    links = [(a, b, 1e9, 1e-6) for a in range(devices) for b in range(devices) if a != b]
+    problem = make_problem(seconds, edges, links, [10**9] * devices, resident, colocation=group)
+    return replace(problem, op_names=tuple(names), op_types=tuple(kinds))
 
 
 @st.composite
@@ -221,6 +260,7 @@ def lab():
     """The helpers above, for test modules."""
     return SimpleNamespace(
         make_problem=make_problem,
+        replicated=replicated,
         problems=problems,
         answers=answers,
         reference_simulation=reference_simulation,

@@ -19,47 +19,6 @@ from stepd.core.placement.shared_weights import bytes_of, least_first, parts_of,
 from stepd.core.prepared import prepare
 from stepd.core.simulator import simulate
 
-MEMORY = 10**9
-
-
-def replicated(lab, towers, weights, devices, noise=(), colocated=True):
-    """A step of `towers` models of one layer for each of `weights` (bytes): forward, backward, gradients averaged, weights updated.
-
-    noise: seconds added to ops in turn, as measured times have it. colocated: whether a weight, its read and update are a group.
-    """
-    names, kinds, seconds, resident, group, edges = [], [], [], [], [], []
-
-    def op(name, kind, takes, *inputs, holds=0, colocation=-1):
-        for src, size in inputs:
-            edges.append((src, len(names), 0, size))
-        names.append(name)
-        kinds.append(kind)
-        seconds.append([takes + (noise[len(names) % len(noise)] if noise else 0.0)] * devices)
-        resident.append(holds)
-        group.append(colocation if colocated else -1)
-        return len(names) - 1
-
-    batch = op("batch", "Iterator", 1e-5)
-    variables = [op(f"w{k}", "Variable", 0.0, holds=size, colocation=k) for k, size in enumerate(weights)]
-    reads = [op(f"w{k}/read", "Identity", 0.0, (v, weights[k]), colocation=k) for k, v in enumerate(variables)]
-    gradients = [[] for _ in weights]
-    for tower in range(towers):
-        x, acts = op(f"tower_{tower}/cast", "Cast", 1e-4, (batch, 100)), []
-        for k, read in enumerate(reads):
-            acts.append(x)
-            x = op(f"tower_{tower}/layer{k}", "MatMul", 1e-2, (x, 100), (read, weights[k]))
-        for k in reversed(range(len(weights))):
-            grad = op(f"tower_{tower}/gradients/layer{k}", "MatMulGrad", 1e-2, (x, 100), (acts[k], 100))
-            gradients[k].append(grad)
-            x = op(f"tower_{tower}/gradients/back{k}", "MatMulBack", 1e-2, (x, 100), (reads[k], weights[k]))
-    for k, grads in enumerate(gradients):
-        total = op(f"sum{k}", "AddN", 1e-4, *((grad, weights[k]) for grad in grads))
-        mean = op(f"mean{k}", "Mul", 1e-4, (total, weights[k]))
-        op(f"update{k}", "Apply", weights[k] * 1e-9, (mean, weights[k]), (variables[k], 0), colocation=k)
-    links = [(a, b, 1e9, 1e-6) for a in range(devices) for b in range(devices) if a != b]
-    problem = lab.make_problem(seconds, edges, links, [MEMORY] * devices, resident, colocation=group)
-    return replace(problem, op_names=tuple(names), op_types=tuple(kinds))
-
 
 def nameless(problem):
     return replace(problem, op_names=tuple(f"n{k}" for k in range(problem.n_ops)))
@@ -83,7 +42,7 @@ def test_towers_are_found_by_structure(lab, data):
     towers = data.draw(st.integers(2, 5))
     weights = data.draw(st.lists(st.integers(1, 10**6), min_size=1, max_size=6))
     noise = data.draw(st.lists(st.floats(0.0, 1e-3), max_size=7))
-    problem = replicated(lab, towers, weights, 2, noise, colocated=data.draw(st.booleans()))
+    problem = lab.replicated(towers, weights, 2, noise, colocated=data.draw(st.booleans()))
     found, named = replicas_of(nameless(problem)), tower_of_ops(problem)
     inside = found >= 0
     assert inside.any() and (found[inside] == named[inside]).all()
@@ -96,7 +55,7 @@ def test_towers_are_found_by_structure(lab, data):
 def test_a_weight_is_on_one_device_with_its_gradients_mean_and_update(lab, data, rest):
     towers = data.draw(st.integers(2, 4))
     weights = data.draw(st.lists(st.integers(1, 10**6), min_size=2, max_size=8))
-    problem = replicated(lab, towers, weights, towers, colocated=data.draw(st.booleans()))
+    problem = lab.replicated(towers, weights, towers, colocated=data.draw(st.booleans()))
     expected = data_parallel.place(problem, PlanOptions(parameters={"rest": rest}))
     assert (data_parallel.place(nameless(problem), PlanOptions(parameters={"rest": rest})).placement == expected.placement).all()
     seen = where(problem, expected.placement)
@@ -108,7 +67,7 @@ def test_a_weight_is_on_one_device_with_its_gradients_mean_and_update(lab, data,
 @given(st.lists(st.integers(1, 10**6), min_size=1, max_size=9), st.integers(2, 4))
 def test_weights_are_shared_out_evenly(lab, weights, devices):
     """The most that the largest first can leave between two devices is the largest."""
-    problem = replicated(lab, devices, weights, devices)
+    problem = lab.replicated(devices, weights, devices)
     prepared = prepare(problem)
     parts = parts_of(prepared, replicas_of(problem))
     assert parts.count == len(weights)
@@ -124,7 +83,7 @@ def test_weights_are_shared_out_evenly(lab, weights, devices):
 
 def test_unequal_devices_get_towers_by_their_speed(lab):
     """Four towers on a device of speed 1, one of 0.5 and one that is far slower: nothing for the last one."""
-    problem = replicated(lab, 4, [1000, 2000, 3000, 4000], 3)
+    problem = lab.replicated(4, [1000, 2000, 3000, 4000], 3)
     unequal = replace(problem, seconds=problem.seconds * np.array([1.0, 2.0, 20.0]))
     for rest in ("both", "bytes", "seconds", "turns"):
         placement = data_parallel.place(unequal, PlanOptions(parameters={"rest": rest})).placement
@@ -133,7 +92,7 @@ def test_unequal_devices_get_towers_by_their_speed(lab):
 
 
 def test_spread_weights_do_not_wait_for_one_device(lab):
-    problem = replicated(lab, 4, [10**7] * 8, 4)
+    problem = lab.replicated(4, [10**7] * 8, 4)
     spread, first = (
         simulate(problem, data_parallel.place(problem, PlanOptions(parameters={"rest": rest}))).step_seconds
         for rest in ("both", "first")
@@ -143,7 +102,7 @@ def test_spread_weights_do_not_wait_for_one_device(lab):
 
 def test_weights_named_in_the_first_tower_are_shared_all_the_same(lab):
     """As with `reuse=True` in name scopes: the first tower's scope holds the variables."""
-    problem = replicated(lab, 2, [1000, 2000, 3000, 4000], 2)
+    problem = lab.replicated(2, [1000, 2000, 3000, 4000], 2)
     names = tuple(f"tower_0/{name}" if name[0] in "wu" else name for name in problem.op_names)
     uneven = replace(problem, op_names=names, op_types=tuple(f"{kind}{k}" for k, kind in enumerate(problem.op_types)))
     assert (replicas_of(uneven) < 0).all()  # so that names decide
@@ -152,7 +111,7 @@ def test_weights_named_in_the_first_tower_are_shared_all_the_same(lab):
 
 
 def test_without_towers_everything_is_on_one_device(lab):
-    problem = replicated(lab, 1, [1000, 2000], 2)
+    problem = lab.replicated(1, [1000, 2000], 2)
     found = data_parallel.place(nameless(problem), PlanOptions(parameters={"rest": "bytes"}))
     assert found.planner["towers"] == 0 and not found.placement.any()
 
@@ -161,7 +120,7 @@ def test_without_towers_everything_is_on_one_device(lab):
 @given(data=st.data())
 def test_ops_that_cannot_run_everywhere(lab, data):
     """Whatever is missing where: the answer is one that can run, and says what the simulator says."""
-    problem = replicated(lab, data.draw(st.integers(2, 4)), [1000, 2000, 3000], 3)
+    problem = lab.replicated(data.draw(st.integers(2, 4)), [1000, 2000, 3000], 3)
     seconds = problem.seconds * np.array([1.0, data.draw(st.floats(0.3, 3.0)), 1.0])
     for op, only in data.draw(st.dictionaries(st.integers(0, problem.n_ops - 1), st.integers(0, 2))).items():
         seconds[op, np.arange(3) != only] = np.inf
@@ -174,4 +133,4 @@ def test_ops_that_cannot_run_everywhere(lab, data):
 
 def test_an_unknown_rest_is_named(lab):
     with pytest.raises(PlannerError, match="no rest 'everywhere'"):
-        data_parallel.place(replicated(lab, 2, [1000], 2), PlanOptions(parameters={"rest": "everywhere"}))
+        data_parallel.place(lab.replicated(2, [1000], 2), PlanOptions(parameters={"rest": "everywhere"}))

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from stepd.core.portfolio.labels import labellings, numbered_parts
+from stepd.core.portfolio.labels import labellings, numbered_parts, towers_and_weights
 from stepd.core.portfolio.name_labels import forward_path
 
 BIG = 10**12
@@ -93,3 +93,15 @@ def test_time_steps_of_a_cell_are_one_part_by_its_weights(lab):
     assert len(set(label[cells[0]])) == len(set(label[cells[1]])) == 1
     assert label[cells[0][0]] == 0 and label[cells[1][0]] == 1
     assert np.array_equal(label[weights], [0, 1])
+
+
+def test_each_weight_that_towers_share_is_a_part_with_its_update(lab):
+    problem = lab.replicated(3, [1000, 2000, 3000, 4000], 3)
+    (found,) = towers_and_weights(problem)
+    parts = {name: int(part) for name, part in zip(problem.op_names, found.label, strict=True)}
+    assert found.count == 3 + 4 and len({parts[f"w{k}"] for k in range(4)}) == 4
+    for k in range(4):
+        assert parts[f"w{k}"] == parts[f"w{k}/read"] == parts[f"sum{k}"] == parts[f"mean{k}"] == parts[f"update{k}"]
+    for k in range(3):
+        assert {part for name, part in parts.items() if name.startswith(f"tower_{k}/")} == {parts[f"tower_{k}/layer0"]}
+    assert towers_and_weights(lab.replicated(1, [1000], 2)) == []

@@ -15,7 +15,9 @@ import numpy as np
 import numpy.typing as npt
 
 from stepd.core.compiled import lean
+from stepd.core.placement.data_parallel import towers_of
 from stepd.core.placement.replicas import components, replicas_of
+from stepd.core.placement.shared_weights import parts_of
 from stepd.core.portfolio.name_labels import by_numbered_part, by_scope, scopes_of
 from stepd.core.prepared import Prepared, Tables, prepare
 from stepd.core.problem import Float, Index, Problem
@@ -52,6 +54,16 @@ def labellings(problem: Problem, numbered: Sequence[Labelling] | None = None) ->
             seen.add(parts)
             kept.append(labelling)
     return kept
+
+
+def towers_and_weights(problem: Problem) -> list[Labelling]:
+    """Towers, where there are any, and each weight that they share, with what belongs to it: to be moved, not to be shared out."""
+    prepared, towers = prepare(problem), towers_of(problem)
+    if not (towers >= 0).any():
+        return []
+    part = parts_of(prepared, towers).part
+    label = np.where(part >= 0, towers.max() + 1 + part, towers).astype(np.int32)
+    return _completed(prepared, [("towers and weights", label)])
 
 
 def numbered_parts(problem: Problem) -> list[Labelling]:

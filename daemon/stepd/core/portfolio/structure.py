@@ -9,7 +9,7 @@ from itertools import zip_longest
 
 from stepd.core.portfolio.candidates import expert_placements
 from stepd.core.portfolio.finer_labels import alike, by_role
-from stepd.core.portfolio.labels import Labelling, labellings, numbered_parts
+from stepd.core.portfolio.labels import Labelling, labellings, numbered_parts, towers_and_weights
 from stepd.core.prepared import prepare
 from stepd.core.problem import Index, Problem
 
@@ -43,7 +43,7 @@ class Structure:
     @cached_property
     def finer(self) -> list[Labelling]:
         """Parts that are moved as they are."""
-        return [*self.roles, *alike(self.problem, self.labels)]
+        return [*self.roles, *towers_and_weights(self.problem), *alike(self.problem, self.labels)]
 
     def first_ideas(self) -> Iterator[list[tuple[str, Index]]]:
         """`ideas` from names that are numbered alone."""
