@@ -61,14 +61,15 @@ def replicated(towers, weights, devices, noise=(), colocated=True):
     reads = [op(f"w{k}/read", "Identity", 0.0, (v, weights[k]), colocation=k) for k, v in enumerate(variables)]
     gradients = [[] for _ in weights]
     for tower in range(towers):
-        x, acts = op(f"tower_{tower}/cast", "Cast", 1e-4, (batch, 100)), []
+        made = 100 + tower  # examples of different length
+        x, acts = op(f"tower_{tower}/cast", "Cast", 1e-4, (batch, made)), []
         for k, read in enumerate(reads):
             acts.append(x)
-            x = op(f"tower_{tower}/layer{k}", "MatMul", 1e-2, (x, 100), (read, weights[k]))
+            x = op(f"tower_{tower}/layer{k}", "MatMul", 1e-2, (x, made), (read, weights[k]))
         for k in reversed(range(len(weights))):
-            grad = op(f"tower_{tower}/gradients/layer{k}", "MatMulGrad", 1e-2, (x, 100), (acts[k], 100))
+            grad = op(f"tower_{tower}/gradients/layer{k}", "MatMulGrad", 1e-2, (x, made), (acts[k], made))
             gradients[k].append(grad)
-            x = op(f"tower_{tower}/gradients/back{k}", "MatMulBack", 1e-2, (x, 100), (reads[k], weights[k]))
+            x = op(f"tower_{tower}/gradients/back{k}", "MatMulBack", 1e-2, (x, made), (reads[k], weights[k]))
     for k, grads in enumerate(gradients):
         total = op(f"sum{k}", "AddN", 1e-4, *((grad, weights[k]) for grad in grads))
         mean = op(f"mean{k}", "Mul", 1e-4, (total, weights[k]))

@@ -1,8 +1,8 @@
 """Replicas of one model in a graph (towers), found by structure alone, for graphs whose names do not tell.
 
 Two ops are twins when all that they are computed of is alike and uses the same weights; ops that come k at a time, and are
-connected without the weights, are k replicas. What is measured does not count: replicas take not quite the same time. It knows no
-names and no devices.
+connected without the weights, are k replicas. What is measured does not count: replicas take not quite the same time, and examples
+of different length, or gradients of the rows that they use, not the same bytes. It knows no names and no devices.
 """
 
 from __future__ import annotations
@@ -66,8 +66,7 @@ def _replicas_of(problem: Problem) -> Int:
 
 @kernel
 def _ancestry(tables: Tables, kind: Hash, weighty: Mask, twins: Hash) -> None:
-    """Fill `twins` [n]: equal for ops of one kind whose inputs are of twins and equally large; groups with weights are told
-    apart."""
+    """Fill `twins` [n]: equal for ops of one kind whose inputs are of twins; groups with weights are told apart."""
     for at in range(len(twins)):
         op = tables.topological[at]
         if weighty[tables.group[op]]:
@@ -75,8 +74,7 @@ def _ancestry(tables: Tables, kind: Hash, weighty: Mask, twins: Hash) -> None:
             continue
         total = np.uint64(0)
         for k in range(tables.input_pointer[op], tables.input_pointer[op + 1]):
-            output = tables.input[k]
-            total += _mixed(twins[tables.output_op[output]] + np.uint64(tables.output_bytes[output]))
+            total += _mixed(twins[tables.output_op[tables.input[k]]])
         twins[op] = _mixed(total ^ _mixed(kind[op] + np.uint64(1)))
 
 
