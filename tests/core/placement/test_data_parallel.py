@@ -15,7 +15,8 @@ from stepd.core.placement import data_parallel
 from stepd.core.placement.name_scopes import tower_of_ops
 from stepd.core.placement.registry import PlanOptions
 from stepd.core.placement.replicas import replicas_of
-from stepd.core.placement.shared_weights import bytes_of, least_first, parts_of, seconds_of
+from stepd.core.placement.shared_weights import bytes_of, parts_of, seconds_of
+from stepd.core.placement.sharing_out import least_first
 from stepd.core.prepared import prepare
 from stepd.core.simulator import simulate
 

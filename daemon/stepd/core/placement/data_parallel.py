@@ -17,7 +17,8 @@ from stepd.core.placement.orders import order_for
 from stepd.core.placement.registry import PlanOptions
 from stepd.core.placement.replicas import replicas_of
 from stepd.core.placement.result import finish
-from stepd.core.placement.shared_weights import Parts, Shares, bytes_of, least_first, parts_of, seconds_of
+from stepd.core.placement.shared_weights import Parts, bytes_of, parts_of, seconds_of
+from stepd.core.placement.sharing_out import Shares, least_first
 from stepd.core.prepared import SLOW, Prepared, Tables, device_speeds, prepare
 from stepd.core.problem import Index, Int, Problem
 from stepd.core.strategy import Strategy

@@ -22,6 +22,7 @@ from stepd.core.placement.fallback import nearest_allowed
 from stepd.core.placement.orders import placed_costs_of
 from stepd.core.placement.ranks import by_rank, upward_ranks
 from stepd.core.placement.registry import PlanOptions
+from stepd.core.placement.sharing_out import Shares, least_first
 from stepd.core.placement.sliced_layers import sliced
 from stepd.core.placement.split_answer import kept_priority, part_placement, part_priority, read_off
 from stepd.core.placement.split_problem import SplitCosts, SplitProblem, Splittable, shares, split_problem, splittable
@@ -142,14 +143,11 @@ def _whole_ops(base: Splittable, devices: tuple[int, ...], split: AbstractSet[in
     problem, prepared = base.problem, base.prepared
     first = np.full(problem.n_ops, devices[0], dtype=np.int32)
     yield nearest_allowed(prepared, first)
-    shared = first.copy()
-    load = dict.fromkeys(devices, 0)
-    for group in np.argsort(-prepared.group_resident, kind="stable"):
-        if not prepared.group_resident[group]:
-            break
-        device = min(load, key=lambda k: load[k])
-        load[device] += int(prepared.group_resident[group])
-        shared[prepared.tables.group == group] = device
+    kept = np.flatnonzero(prepared.group_resident > 0)
+    size = np.repeat(prepared.group_resident[kept, None].astype(np.float64), len(devices), axis=1)
+    home = np.full(prepared.n_groups, devices[0], dtype=np.int32)
+    home[kept] = np.array(devices)[least_first(Shares(size, np.zeros(len(devices))))]
+    shared = home[prepared.tables.group]
     adds = {op for (op, axis), choice in base.choices.items() if op in split and axis == BATCH and choice.adds}
     follow_readers(base, shared, split, adds)
     yield nearest_allowed(prepared, shared)

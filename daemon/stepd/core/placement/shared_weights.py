@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from stepd.core.compiled import inlined, kernel
+from stepd.core.placement.sharing_out import Shares
 from stepd.core.prepared import Prepared, Tables
 from stepd.core.problem import Float, Index, Int
 
@@ -95,14 +96,6 @@ def _part_read(tables: Tables, part: Index, op: int) -> int:
     return found
 
 
-@dataclass(frozen=True, eq=False)
-class Shares:
-    """What parts take of a device, and what is on it already: items float64 [parts, d], there float64 [d]."""
-
-    items: Float
-    there: Float
-
-
 def bytes_of(prepared: Prepared, parts: Parts, devices: Index) -> Shares:
     """The bytes in memory of each part."""
     size = _sums(parts, prepared.tables.resident)
@@ -120,15 +113,3 @@ def seconds_of(prepared: Prepared, parts: Parts, home: Index, devices: Index) ->
 def _sums(parts: Parts, values: Float | Int) -> Float:
     inside = parts.part >= 0
     return np.bincount(parts.part[inside], weights=values[inside], minlength=parts.count).astype(np.float64)
-
-
-def least_first(*kinds: Shares) -> Index:
-    """The device of each item, 0..d - 1, the largest first, each where it adds up to least; of several kinds, the largest share."""
-    whole = [max(float(kind.items.mean(axis=1).sum()), 1e-30) for kind in kinds]
-    items = np.stack([kind.items / all_of_it for kind, all_of_it in zip(kinds, whole, strict=True)])
-    there = np.stack([kind.there / all_of_it for kind, all_of_it in zip(kinds, whole, strict=True)])
-    device = np.zeros(items.shape[1], dtype=np.int32)
-    for item in np.argsort(-items.max(axis=(0, 2), initial=0.0), kind="stable"):
-        device[item] = np.argmin((there + items[:, item]).max(axis=0))
-        there[:, device[item]] += items[:, item, device[item]]
-    return device

@@ -10,6 +10,7 @@ from itertools import product
 
 import numpy as np
 
+from stepd.core.placement.sharing_out import Shares, least_first
 from stepd.core.portfolio.labels import Labelling, op_cost
 from stepd.core.prepared import SLOW, Prepared, device_speeds
 from stepd.core.problem import Float, Index, Problem
@@ -82,7 +83,7 @@ def expert_placements(prepared: Prepared, labelling: Labelling) -> Iterator[tupl
             by_memory = devices[_cut(resident, memory / max(float(memory.sum()), 1.0))]
             yield f"{labelling.kind}: {along} cuts by memory", _placed(prepared, label, by_memory)
         if labelling.count >= len(devices):
-            yield f"{labelling.kind}: by load over {along}", _placed(prepared, label, devices[_spread(cost, share)])
+            yield f"{labelling.kind}: by load over {along}", _placed(prepared, label, devices[_by_load(cost, share)])
 
 
 def by_load(prepared: Prepared, clusters: Index) -> Index:
@@ -94,7 +95,7 @@ def by_load(prepared: Prepared, clusters: Index) -> Index:
         return allowed_near(prepared, np.full(prepared.n_groups, -1, dtype=np.int32))
     speeds = device_speeds(prepared)[devices]
     cost = _sums(clusters, work, int(clusters.max()) + 1)
-    return _placed(prepared, clusters, devices[_spread(cost, speeds / speeds.sum())])
+    return _placed(prepared, clusters, devices[_by_load(cost, speeds / speeds.sum())])
 
 
 def neighbours(prepared: Prepared, first: int) -> Index:
@@ -125,12 +126,6 @@ def _cut(cost: Float, share: Float) -> Index:
     return np.searchsorted(bounds, middle, side="right").astype(np.int32)
 
 
-def _spread(cost: Float, share: Float) -> Index:
+def _by_load(cost: Float, share: Float) -> Index:
     """Longest part first, to the device that would be done first."""
-    load = np.zeros(len(share))
-    device = np.zeros(len(cost), dtype=np.int32)
-    for part in np.argsort(-cost, kind="stable"):
-        k = int(np.argmin((load + cost[part]) / share))
-        device[part] = k
-        load[k] += cost[part]
-    return device
+    return least_first(Shares(cost[:, None] / share, np.zeros(len(share))))
