@@ -4,6 +4,7 @@ import gc
 import os
 import threading
 
+import numpy as np
 import tensorflow.compat.v1 as tf
 from tensorflow.core.protobuf import config_pb2
 
@@ -24,6 +25,33 @@ def program_interactive(record):
     sess.close()
     record.value("no default", tf.get_default_session() is None)
     record.graph("graph")
+
+
+def program_handles(record):
+    """Each run of an interactive session is placed for itself; it gives out handles of variables on its own device alone."""
+    tf.enable_resource_variables()
+    x = tf.placeholder(tf.float32, [None, 6], name="x")
+    hidden = x
+    for k in range(4):
+        w = tf.get_variable(f"w{k}", initializer=tf.random_normal([6, 6], stddev=0.4, seed=k))
+        hidden = tf.tanh(tf.matmul(hidden, w))
+    loss = tf.reduce_mean(tf.square(hidden - 0.1))
+    train = tf.train.GradientDescentOptimizer(0.5).minimize(loss)
+    sess = tf.InteractiveSession()
+    try:
+        tf.global_variables_initializer().run()
+        for k in range(24):
+            feed = {x: np.random.RandomState(k).randn(3, 6)}
+            sess.run(train, feed)
+            if k % 6 == 5:
+                name = f"w{k // 6}:0"
+                record.value(f"handle {k}", str(sess.run(name).dtype))
+                handle, value = sess.run([name, loss], feed)
+                record.value(f"handle beside {k}", [str(handle.dtype), value])
+            record.value(f"loss {k}", sess.run(loss, feed))
+        record.value("state", sess.run(tf.trainable_variables()))
+    finally:
+        sess.close()
 
 
 def program_several(record):

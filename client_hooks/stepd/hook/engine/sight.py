@@ -12,7 +12,7 @@ from stepd.hook.engine import capi, names
 from stepd.hook.engine.classify import Classes, classify
 from stepd.hook.engine.cluster import needs_trainer
 from stepd.hook.engine.devices import Devices
-from stepd.hook.engine.graphview import GraphView
+from stepd.hook.engine.graphview import GraphView, split_input
 from stepd.hook.engine.home import allowed, home
 from stepd.hook.engine.kinds import Kind
 from stepd.hook.engine.mirror import Mirror
@@ -35,6 +35,7 @@ class Sight:
         self._busy: dict[str, str] = {}
         self._seen_busy: dict[str, str] = {}
         self._unordered = Unordered()
+        self._given: dict[str, str] = {}
         self._version = -1
         self._view: GraphView | None = None
         self._classes: Classes | None = None
@@ -107,7 +108,7 @@ class Sight:
             self._classes = None
         if self._classes is None:
             assert self._view is not None
-            tied = {**self._tied(), **self._busy, **self._unordered.kept}
+            tied = {**self._tied(), **self._busy, **self._unordered.kept, **self._given}
             self._classes = classify(self._view, self._shared_variables, tied, functools.partial(home, self._view, self._devices))
 
     def _tied(self) -> dict[str, str]:
@@ -122,7 +123,7 @@ class Sight:
 
     def see_as(self, other: Sight) -> None:
         """Take over what is known of the same graph in another session; called with that one's lock held or nothing added to it."""
-        self._unordered = other._unordered.copy()
+        self._unordered, self._given = other._unordered.copy(), dict(other._given)
         if not other._busy and other._version == self._mirror.version:
             self._view, self._classes, self._version = other._view, other._classes, other._version
 
@@ -141,11 +142,20 @@ class Sight:
         return bool(new)
 
     def learn(self, kinds: Iterable[Kind]) -> Collection[str]:
-        """What these kinds read and write without order stays where it is from now on; returns what of it is new."""
-        new = self._unordered.learn(self.view(), kinds)
+        """What these kinds read and write without order stays where it is from now on, and variables whose handles they fetch;
+        returns what of it is new."""
+        kinds = list(kinds)
+        new = {**self._unordered.learn(self.view(), kinds), **self._fetched_handles(kinds)}
         if new:
             self._classes = None
         return new
+
+    def _fetched_handles(self, kinds: Iterable[Kind]) -> dict[str, str]:
+        """Where each run is placed for itself, TensorFlow gives a handle out on the session's own device only."""
+        fetched = {split_input(name)[0] for kind in kinds for name in kind.step.fetches}
+        new = {name for name in fetched - self._given.keys() if self.view().nodes[name].op == "VarHandleOp"}
+        self._given |= dict.fromkeys(new, "the program fetches its handle")
+        return {name: self._given[name] for name in new}
 
     def first_reads(self, kind: Kind) -> frozenset[First]:
         """The reads that come before writes in a step of `kind`, as far as a copy must see to it."""

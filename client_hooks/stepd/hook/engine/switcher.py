@@ -214,7 +214,7 @@ class Switcher:
             if copy.is_stale():
                 self.making.adopt(copy)
             if self.learn([kind]):
-                raise SwitchRefusedError("a step reads and writes a variable without order, which is to stay where it is")
+                raise SwitchRefusedError("a step shows that a variable is to stay where it is")
             self.making.check_known(kind)
             return self._served(session, copy, kind)
         return self._on(session, copy, kind)
