@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pytest
 
 from stepd.hook.engine.classify import classify
@@ -265,6 +266,30 @@ def test_what_is_computed_of_constants_alone_is_folded_as_a_whole(start: str) ->
     together = group_of(graph)
     assert (together["root"] == together["sums"]) is (not start.startswith("fed"))
     assert together["one"] != together["three"]
+
+
+def test_what_a_loop_computes_of_constants_that_it_is_given_is_a_constant_there() -> None:
+    """It is multiplied with the constants of the round: a detector's boxes, made of offsets and the table of its anchors."""
+    with tf.Graph().as_default() as graph:
+        table = tf.constant(np.arange(8.0).reshape(4, 2).astype(np.float32))
+
+        def box(offsets: Any) -> Any:
+            return tf.multiply(
+                tf.multiply(offsets, 0.5, name="half"), tf.subtract(table[:, 0], table[:, 1], name="width"), name="boxes"
+            )
+
+        tf.disable_control_flow_v2()
+        tf.map_fn(box, tf.placeholder(tf.float32, [3, 4]), parallel_iterations=1)
+    together = group_of(graph)
+    assert together["map/while/half"] == together["map/while/boxes"] == together["map/while/width"]
+
+
+def test_what_becomes_one_op_for_hashing_numbers_lies_together() -> None:
+    with tf.Graph().as_default() as graph:
+        text = tf.as_string(tf.placeholder(tf.int64, [3]), name="text")
+        tf.strings.to_hash_bucket_fast(text, 16, name="hashed")
+    together = group_of(graph)
+    assert together["text"] == together["hashed"]
 
 
 def test_a_sum_of_sums_lies_together_where_else_only_a_constants_gradient_reads_the_inner_one() -> None:

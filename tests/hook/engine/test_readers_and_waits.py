@@ -146,6 +146,21 @@ def test_a_product_of_gradients_stays_with_the_tuples_that_it_takes_values_of(wr
     assert {group_of.get(f"gradients/{name}") for name in together} == {group_of["gradients/exp_grad/mul"]}
 
 
+def test_a_gradient_times_a_number_stays_with_all_that_its_tuples_wait_for() -> None:
+    """Such as a leaky ReLU by hand, behind which a convolution gives its filter's gradient on another device: the tuple's end would
+    wait, not the product, and Grappler would put that in another order."""
+    with tf.Graph().as_default() as graph:
+        kernels = [tf.get_variable(name, [3, 3, 4, 4], use_resource=True) for name in ("k", "l")]
+        h = tf.nn.conv2d(tf.placeholder(tf.float32, [2, 8, 8, 4]), kernels[0], 1, "SAME", name="below")
+        h = tf.add(0.6 * tf.identity(h), tf.multiply(0.4, tf.abs(h, name="abs"), name="part"))
+        tf.train.GradientDescentOptimizer(0.1).minimize(tf.nn.conv2d(h, kernels[1], 1, "SAME", name="above"))
+        view = GraphView.parse(graph.as_graph_def().SerializeToString(), lambda name: name)
+    group_of = classify(view).group_of
+    together = ("part_grad/Mul_1", "above_grad/Conv2DBackpropFilter", "above_grad/tuple/control_dependency", "abs_grad/mul")
+    assert len({group_of[f"gradients/{name}"] for name in together}) == 1
+    assert group_of.get("gradients/below_grad/Conv2DBackpropFilter") != group_of["gradients/part_grad/Mul_1"]
+
+
 def test_a_tuple_that_the_program_has_on_several_devices_stays() -> None:
     with tf.Graph().as_default() as graph:
         x = tf.sin(tf.placeholder(tf.float32, [4, 4]))

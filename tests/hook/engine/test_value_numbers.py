@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 import random
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -85,14 +87,30 @@ def test_the_order_of_two_does_not_count_but_that_of_three() -> None:
     assert numbers.value(one, 0) == numbers.value(other, 0) == numbers.value(by_n, 0)
     numbers, (one, other) = numbers_of(lambda x, y, z: [(x * y) * z, x * (y * z)])
     assert numbers.value(one, 0) != numbers.value(other, 0)
-    numbers, (one, other) = numbers_of(lambda x, y, z: [tf.add_n([x, y, z]), tf.add_n([y, x, z])])
-    assert numbers.value(one, 0) != numbers.value(other, 0)
+    numbers, (one, turned, nested, other) = numbers_of(
+        lambda x, y, z: [tf.add_n([x, y, z]), tf.add_n([y, x, z]), z + (x + y), tf.add_n([y, z, x])]
+    )
+    assert numbers.value(one, 0) == numbers.value(turned, 0) == numbers.value(nested, 0) != numbers.value(other, 0)
+    numbers, (one, other) = numbers_of(lambda x, y, z: [tf.add_n([x, x, y]), 2.0 * x + y])
+    assert numbers.value(one, 0) == numbers.value(other, 0)
     numbers, (one, other) = numbers_of(lambda x, y, z: [tf.exp(tf.reshape(x, [2, 2])), tf.reshape(tf.exp(x), [2, 2])])
     assert numbers.value(one, 0) == numbers.value(other, 0)
     numbers, (one, other, by_two, by_three) = numbers_of(lambda x, y, z: [x + x, tf.add_n([x, x]), 2.0 * x, x * 3.0])
     assert numbers.value(one, 0) == numbers.value(other, 0) == numbers.value(by_two, 0) != numbers.value(by_three, 0)
     numbers, (one, other) = numbers_of(lambda x, y, z: [x - y, y - x])
     assert numbers.value(one, 0) != numbers.value(other, 0)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "float16", "bfloat16"])
+def test_a_kernel_adds_up_to_nine_as_if_two_by_two(dtype: str) -> None:
+    """What the numbers of sums stand on."""
+    chosen, config = np.random.RandomState(4), tf.ConfigProto()
+    config.graph_options.rewrite_options.disable_meta_optimizer = True  # it makes one AddN of a chain
+    with tf.Graph().as_default(), tf.Session(config=config) as session:
+        for count in range(2, 10):
+            terms = [tf.cast(chosen.randn(257) * 10 ** chosen.uniform(-2, 2), dtype) for _ in range(count)]
+            one, other = session.run([tf.add_n(terms), functools.reduce(tf.add, terms)])
+            assert one.tobytes() == other.tobytes(), count
 
 
 @pytest.mark.parametrize("v2", [False, True])
@@ -133,3 +151,18 @@ def test_lists_of_zeros_are_like_what_they_are_made_of() -> None:
 
     numbers, (one, other, again) = numbers_of(build)
     assert numbers.value(one, 0) == numbers.value(again, 0) != numbers.value(other, 0)
+
+
+def test_what_only_reads_or_holds_anyway_has_no_effect() -> None:
+    with tf.Graph().as_default() as graph:
+        rows = tf.get_variable("rows", [4, 2], initializer=tf.zeros_initializer(), use_resource=True)
+        tf.gather(rows, [1, 2])
+        tf.gather_nd(rows, [[1, 1]])
+        tf.raw_ops.Assert(condition=tf.constant(True), data=["holds"])
+        numbers = numbered(graph.as_graph_def(), user_name)
+        assert "ResourceGather" in {node.op for node in graph.as_graph_def().node}
+        failing = tf.raw_ops.Assert(condition=tf.placeholder(tf.bool, []), data=["may not"]).name
+        with_another = numbered(graph.as_graph_def(), user_name)
+    written = {numbers.of["rows/Assign"]}
+    assert set(numbers.effects) == written
+    assert set(with_another.effects) == written | {with_another.of[failing]}

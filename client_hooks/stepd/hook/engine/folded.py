@@ -24,6 +24,15 @@ def constants(view: GraphView) -> frozenset[str]:
     return kept
 
 
+def with_loops(view: GraphView) -> frozenset[str]:
+    """Those and, of what does not change in loops, what they are given of such constants and compute of it."""
+    found = constants(view)
+    enters = [node for node in view.nodes.values() if node.op == "Enter" and node.proto.attr["is_constant"].b]
+    while entered := {node.name for node in enters if node.inputs[0][0] in found and node.name not in found}:
+        found = _made_of(view, found | entered)
+    return found
+
+
 def certain(view: GraphView) -> frozenset[str]:
     """Those of them that are made of constants alone, whatever is known of shapes."""
     return _made_of(view, set())

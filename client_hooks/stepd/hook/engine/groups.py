@@ -102,7 +102,7 @@ def _negations(view: GraphView, node: Node) -> Iterator[str]:
 
 def _rewritten_together(view: GraphView) -> Iterator[tuple[str, str]]:
     """Pairs of ops that Grappler rewrites together, or because of each other, where they share a device."""
-    constants = _constants(view)
+    constants = folded.with_loops(view)  # there constants are pushed down, too
     yield from settled.neighbours(view)
     yield from held.holders(view)
     yield from hoisted.chains(view)
@@ -144,15 +144,6 @@ def _fused(view: GraphView, producer: Node, between: tuple[str, ...], consumer: 
     return all(_readers(view, view.nodes[name], nobodys) == 1 for name in (producer.name, *between))
 
 
-def _constants(view: GraphView) -> frozenset[str]:
-    """What Grappler knows to be constant. In loops constants wait for the round, or come from outside, and are pushed down too."""
-    found = {*folded.constants(view)}
-    for node in view.nodes.values():  # what a loop is given stands before it
-        if node.op == "Enter" and node.proto.attr["is_constant"].b and node.inputs[0][0] in found:
-            found.add(node.name)
-    return frozenset(found)
-
-
 def _behind_tuples(view: GraphView, node: Node) -> Iterator[str]:
     """Of gradients: the products and sums that `node` is given through tuples of which nobody wants another end, where it alone
     reads them, or who else does may be left out of a step, and what must lie beside for the two to meet: a constant's gradient is
@@ -165,7 +156,9 @@ def _behind_tuples(view: GraphView, node: Node) -> Iterator[str]:
                 continue
             besides = frozenset(aside).union(*(unwanted.behind(view, name) for name in chain)).difference(chain)
             if not partly and all(_readers(view, view.nodes[name], besides) == 1 for name in chain):
-                yield from (*chain, *sorted(besides), *unwanted.taken(view, besides), *unwanted.given_by_tuples(view, producer))
+                by_a_number = any(_is_constant(view, view.nodes[s]) for s, k in view.nodes[producer].inputs if k >= 0)
+                yield from (*chain, *sorted(besides), *unwanted.taken(view, besides))
+                yield from unwanted.given_by_tuples(view, producer, every=by_a_number)
                 break
             if _small_first(view, view.nodes[producer], node) and unwanted.undo_broadcasting(view, node.name):
                 left_out = {other for name in chain for other in unwanted.left_out(view, name, node.name)}

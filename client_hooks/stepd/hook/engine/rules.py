@@ -123,6 +123,7 @@ FUSED = (
     (_MONOTONIC, PLACES),
     (_MONOTONIC - EXACT, frozenset({"Max", "Min", "MaxPool", "MaxPoolV2", "MaxPool3D"})),
     (frozenset({"Softmax", "Add", "AddV2"}), frozenset({"Log"})),
+    (frozenset({"AsString"}), frozenset({"StringToHashBucketFast"})),  # one op, the same
     (frozenset({"Neg"}), SUMS_AND_DIFFERENCES),  # the same but for the sign of what is no number
 )  # fmt: skip
 # Second: rewrites that need a value that nobody else reads: sums of sums become one AddN, common factors are hoisted,

@@ -145,10 +145,11 @@ def behind_tuples(view: GraphView, name: str, partly: bool = False) -> tuple[lis
     return chain, aside
 
 
-def given_by_tuples(view: GraphView, name: str) -> Iterator[str]:
+def given_by_tuples(view: GraphView, name: str, every: bool = False) -> Iterator[str]:
     """The ends of tuples that the op `name` takes values of, also where what undoes broadcasting stands between, their barriers,
     and what these wait for that nobody wants, with what that takes: where Grappler takes ends and barriers out, it is the op that
-    waits if there is anything left to wait for, and what waits is not put in another order."""
+    waits if there is anything left to wait for, and what waits is not put in another order. `every`: and all that these wait for,
+    since an end stays, and waits for itself, where something of that is on another device."""
     for source, k in view.nodes[name].inputs:
         ends = [one for one in _made_of(view, source)[:-1] if is_tuples(view, view.nodes[one])] if k >= 0 else []
         for end in ends:
@@ -156,6 +157,7 @@ def given_by_tuples(view: GraphView, name: str) -> Iterator[str]:
             for barrier in (other for other, j in view.nodes[end].inputs if j < 0):
                 nobodys = before(view, barrier)
                 yield from (barrier, *nobodys, *taken(view, nobodys))
+                yield from (source for source, _ in view.nodes[barrier].inputs if every)
 
 
 def _made_of(view: GraphView, name: str) -> list[str]:

@@ -6,6 +6,7 @@ kernel does on all devices. It must not know what made the graphs.
 
 from __future__ import annotations
 
+import functools
 import hashlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -23,9 +24,10 @@ _HANDING = frozenset({
 })  # fmt: skip
 # A cast changes places with these.
 _RESHAPING = frozenset({"Reshape", "Squeeze", "ExpandDims"})
-_SOURCES = frozenset({"Placeholder", "VarHandleOp", "VariableV2", "Variable", "ReadVariableOp", "VarIsInitializedOp"})
+_READS = frozenset({"ReadVariableOp", "ResourceGather", "ResourceGatherNd"})
+_SOURCES = _READS | {"Placeholder", "VarHandleOp", "VariableV2", "Variable", "VarIsInitializedOp"}
 _SUMS = frozenset({"Add", "AddV2", "AddN"})
-_SUM_OF_TWO = ("a sum of two",)
+_TERMS = 9  # so many an AddN adds from the first to the last, as if two by two; the rest by eights
 # What says whose state an op works on, or in which loop it is, and so does its own name; others of the kind begin with "_".
 _NAMING = ("shared_name", "container", "var_name", "frame_name")
 _SMALL = 4096  # bytes of a constant that may be written in several ways
@@ -80,11 +82,11 @@ class _Numbering:
         inputs, known = [self._value(each, b"the next round") for each in values], op_defs.op_def(node.op)
         if node.op in NEXT:
             self.effects.append(_digest("next", *inputs))
-        if len(inputs) == 2 and (node.op in _SUMS or (known is not None and known.is_commutative)):
+        if len(inputs) == 2 and known is not None and known.is_commutative:
             inputs.sort()
         owns = node.op in _SOURCES or known is None or known.is_stateful
         number = self.of[node.name] = self._number(node, values, inputs, owns)
-        if owns and node.op not in _SOURCES:
+        if owns and node.op not in _SOURCES and not (node.op == "Assert" and inputs[0] == _TRUE):  # which Grappler may know
             self.effects.append(number)
 
     def _number(self, node: node_def_pb2.NodeDef, values: Sequence[tuple[str, int]], inputs: Sequence[bytes], owns: bool) -> bytes:
@@ -98,11 +100,13 @@ class _Numbering:
             return _filled(node.attr["T"].type, _LIKE[node.op])
         if node.op == "Mul" and (two := _filled(node.attr["T"].type, 2)) in inputs and two != _WHOLE:
             one = inputs[1 - inputs.index(two)]  # added to itself, of which Grappler makes this, as exact
-            return _digest(*_SUM_OF_TWO, "", one, one)
+            return _sum(one, one)
+        if node.op in _SUMS and len(inputs) <= _TERMS and node.attr["T"].type != types_pb2.DT_STRING:
+            return functools.reduce(_sum, inputs)
         if node.op.startswith("SparseSegment"):
             return _digest(node.op, *self._looked_up(values), *inputs[2:])
-        called = self._user_name(node.name) if owns and node.op != "ReadVariableOp" else ""
-        return _digest(*_kind(node, len(inputs), self._bodies), called, *inputs)
+        called = self._user_name(node.name) if owns and node.op not in _READS else ""
+        return _digest(*_kind(node, self._bodies), called, *inputs)
 
     def _made(self, value: tuple[str, int]) -> tuple[str, int]:
         return self.handed_on.get(value, value)
@@ -141,6 +145,10 @@ def _of_filled(dtype: int, value: bytes) -> bytes:
     return _digest("filled", dtype, value)
 
 
+def _sum(one: bytes, other: bytes) -> bytes:
+    return _digest("a sum of two", *sorted((one, other)))
+
+
 def _digest(*parts: Any) -> bytes:
     made = hashlib.blake2b(digest_size=12)
     for part in parts:
@@ -149,10 +157,11 @@ def _digest(*parts: Any) -> bytes:
     return made.digest()
 
 
-def _kind(node: node_def_pb2.NodeDef, inputs: int, bodies: _Bodies) -> tuple[Any, ...]:
+_TRUE = _filled(types_pb2.DT_BOOL, 1)
+
+
+def _kind(node: node_def_pb2.NodeDef, bodies: _Bodies) -> tuple[Any, ...]:
     """What the op is, apart from what it is given."""
-    if node.op in _SUMS and inputs == 2:
-        return _SUM_OF_TWO
     if node.op == "Const":
         return (_constant(node),)
     bare = node_def_pb2.NodeDef()
@@ -205,7 +214,7 @@ class _Bodies:
             function = self._functions[name]
             ends = [f"{end}={function.ret[end]}" for end in sorted(function.ret)]
             inner = sorted(function.node_def, key=lambda node: node.name)
-            parts = [(node.name, ",".join(node.input), *_kind(node, 0, self)) for node in inner]
+            parts = [(node.name, ",".join(node.input), *_kind(node, self)) for node in inner]
             self._numbers[name] = _digest(*ends, *(part for each in parts for part in each))
         return self._numbers[name]
 
