@@ -43,6 +43,18 @@ def test_program_cannot_tell_by_callables(tmp_path: Path, harness: ModuleType, m
     assert others[-1].switches()["in-session switched"] > 0
 
 
+def test_what_is_written_by_hand_is_switched_and_cannot_tell(tmp_path: Path, harness: ModuleType) -> None:
+    """No copy is refused for what Grappler would make of it: what it rewrites lies together, and what only looks other is known."""
+    programs = [f"handwritten.{name}" for name in ("boxes", "cosines", "hashed", "leaky")]
+    plain = harness.run("plain", programs, tmp_path / "plain")
+    other = harness.run("in-session", programs, tmp_path / "other", every=1)
+    for program, record in plain.records.items():
+        assert not harness.cut_short(record)
+        assert not harness.differences(record, other.records[program]), program
+    assert other.switches()["in-session switched"] > 40
+    assert not [why for why in other.refusals() if "Grappler" in why]
+
+
 def test_script_cannot_tell(mode: str, script: str, tmp_path: Path, harness: ModuleType) -> None:
     plain = harness.run_process("plain", script, tmp_path / "plain").records[script]
     other = harness.run_process(mode, script, tmp_path / mode).records[script]

@@ -95,6 +95,14 @@ def test_the_order_of_two_does_not_count_but_that_of_three() -> None:
     assert numbers.value(one, 0) == numbers.value(other, 0)
     numbers, (one, other) = numbers_of(lambda x, y, z: [tf.exp(tf.reshape(x, [2, 2])), tf.reshape(tf.exp(x), [2, 2])])
     assert numbers.value(one, 0) == numbers.value(other, 0)
+    numbers, (one, other, still) = numbers_of(
+        lambda x, y, z: [
+            tf.cast(tf.transpose([x, y]), tf.int32),
+            tf.transpose(tf.cast([x, y], tf.int32)),
+            tf.cast([x, y], tf.int32),
+        ]
+    )
+    assert numbers.value(one, 0) == numbers.value(other, 0) != numbers.value(still, 0)
     numbers, (one, other, by_two, by_three) = numbers_of(lambda x, y, z: [x + x, tf.add_n([x, x]), 2.0 * x, x * 3.0])
     assert numbers.value(one, 0) == numbers.value(other, 0) == numbers.value(by_two, 0) != numbers.value(by_three, 0)
     numbers, (one, other) = numbers_of(lambda x, y, z: [x - y, y - x])

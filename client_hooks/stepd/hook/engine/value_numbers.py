@@ -70,6 +70,7 @@ class _Numbering:
         self.of: dict[str, bytes] = {}
         self.handed_on: dict[tuple[str, int], tuple[str, int]] = {}
         self.effects: list[bytes] = []
+        self._turned: dict[bytes, tuple[bytes, bytes]] = {}  # the number of a transposition -> those of what it is given
         self._user_name = user_name
         self._bodies = _Bodies(graph)
 
@@ -103,10 +104,26 @@ class _Numbering:
             return _sum(one, one)
         if node.op in _SUMS and len(inputs) <= _TERMS and node.attr["T"].type != types_pb2.DT_STRING:
             return functools.reduce(_sum, inputs)
+        if node.op == "Transpose":
+            return self._transposed(inputs[0], inputs[1])
+        if node.op == "Cast":
+            return self._cast(_digest(*_kind(node, self._bodies)), inputs[0])
         if node.op.startswith("SparseSegment"):
             return _digest(node.op, *self._looked_up(values), *inputs[2:])
         called = self._user_name(node.name) if owns and node.op not in _READS else ""
         return _digest(*_kind(node, self._bodies), called, *inputs)
+
+    def _transposed(self, value: bytes, axes: bytes) -> bytes:
+        number = _digest("transposed", value, axes)
+        self._turned[number] = value, axes
+        return number
+
+    def _cast(self, kind: bytes, value: bytes) -> bytes:
+        """A cast changes places with transpositions, whose type alone is another one then."""
+        if value in self._turned:
+            inner, axes = self._turned[value]
+            return self._transposed(self._cast(kind, inner), axes)
+        return _digest(kind, value)
 
     def _made(self, value: tuple[str, int]) -> tuple[str, int]:
         return self.handed_on.get(value, value)
