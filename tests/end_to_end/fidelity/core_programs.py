@@ -17,6 +17,7 @@ CORE = frozenset(
         "corners.computations",
         "corners.few_ops",
         "datasets.cached_files",
+        "epochs.batched",
         "devices.setters",
         "drawn.momentum",
         "edges.held",

@@ -153,6 +153,8 @@ class Likeness:
 def _named(name: str, kind: str) -> device_properties_pb2.NamedDevice:
     named = device_properties_pb2.NamedDevice(name=name)
     named.properties.type = kind
+    # What it estimates of these is not looked at, but without them it says on the program's stderr that it cannot.
+    named.properties.num_cores, named.properties.frequency, named.properties.bandwidth = 1, 1000, 32_000_000
     if kind == "GPU":
         named.properties.environment["architecture"] = _architecture()
     return named

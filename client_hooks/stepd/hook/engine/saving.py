@@ -15,10 +15,11 @@ from typing import Any
 from tensorflow.core.framework import types_pb2
 from tensorflow.python.framework import errors
 
-from stepd.hook.engine import capi, state
+from stepd.hook.engine import capi, epochs, state
 from stepd.hook.engine.checkpoints import Checkpoint, Item
 from stepd.hook.engine.graphview import GraphView, split_input
 from stepd.hook.engine.homes import Homes
+from stepd.hook.engine.refusals import NotQuietError
 from stepd.hook.engine.side import Side, StateChangedError
 from stepd.hook.engine.state import Carrier, Inventory
 
@@ -42,6 +43,7 @@ class Saving:
         self._initialized: list[list[Any]] = []
         self._absent: dict[str, Any] = {}  # tables and iterators without a value, and the ops that would read them
         self._save: list[Any] = []
+        self._shuffles = 0
         self.checkpoint = Checkpoint(directory, [])
         self._readers = _own_readers(side, owned, homes)
         self.variables = self._parts()
@@ -85,6 +87,8 @@ class Saving:
         there = self._there(operations)
         self._absent = {name: operation for name, operation in operations.items() if name not in there}
         self.checkpoint = Checkpoint(directory, [Item(name, dtype) for name, (_, dtype) in others.items() if name in there])
+        makers = {f"iterator/{name}": (name, maker) for name, maker in owned.iterators.items()}
+        self._shuffles = sum(epochs.shuffles(side.view, *makers[name]) for name in there & makers.keys())
         self._save = self._saver({name: others[name][0] for name in others if name in there}, made)
         side.build(targets=self._save)
 
@@ -148,12 +152,18 @@ class Saving:
         return found
 
     def save(self) -> None:
-        """Write the checkpoint; from here on nothing may run in the session. Raises StateChangedError."""
+        """Write the checkpoint; from here on nothing may run in the session. Raises StateChangedError, and NotQuietError at a moment
+        at which not all can be written."""
         if [self._side.run(flags) for flags in self._flags] != self._initialized or self._there(self._absent):
             raise StateChangedError("variables were initialized while the restart was prepared")
         if self._save:
             self.checkpoint.begin()
             self._side.run(targets=self._save)
+            if self._shuffles and epochs.told(self.checkpoint.partial) < self._shuffles:
+                self.checkpoint.remove()
+                raise NotQuietError(
+                    "an iterator is between two epochs, and how it will shuffle the next one cannot be carried over"
+                )
             self.checkpoint.complete()
 
     def read(self, names: Sequence[str]) -> list[Any]:

@@ -24,6 +24,8 @@ _STATELESS_SOURCES = frozenset({"Placeholder", "PlaceholderV2", "PlaceholderWith
 _IN_PROCESS = frozenset({"PyFunc", "EagerPyFunc", "PyFuncStateless", "GeneratorDataset"})
 # Data sets that write files as they go. Where they are in those goes with the old session, or becomes other files in the new one.
 _CACHES = frozenset({"CacheDataset", "CacheDatasetV2"})  # into a file where they name one, else into memory
+# They leave out a line where they go on from, or take the first one for a record: TensorFlow's own savers do. Input 3: is there one?
+_WITH_HEADERS = frozenset({"CSVDataset", "CSVDatasetV2", "ExperimentalCSVDataset"})
 _WRITERS = frozenset({"SnapshotDataset", "SnapshotDatasetV2", "SaveDataset", "SaveDatasetV2"})
 
 
@@ -129,6 +131,8 @@ def _dataset_obstacles(view: GraphView, node: graphview.Node) -> list[str]:
         return [f"{node.name} ({node.op}) holds a Python generator"]
     if _writes(node.proto, lambda name: view.nodes[name].proto):
         return [f"{node.name} ({node.op}) writes files"]
+    if _has_header(node.proto, lambda name: view.nodes[name].proto):
+        return [f"{node.name} ({node.op}) skips headers, and would not go on from where it was"]
     if read := remaking.parts_made_otherwise(view, node):
         return [f"{node.name} ({node.op}) may make the part of a data set that it is in again, with what {read} is then"]
     for body in view.bodies(node.proto):
@@ -136,6 +140,8 @@ def _dataset_obstacles(view: GraphView, node: graphview.Node) -> list[str]:
         for inner in body.node_def:
             if _writes(inner, inners.get):
                 return [f"{node.name} calls {inner.op}, which writes files"]
+            if _has_header(inner, inners.get):
+                return [f"{node.name} calls {inner.op}, which skips headers, and would not go on from where it was"]
             seeded = "seed" in inner.attr and op_defs.is_stateful(inner.op)
             if inner.op in _IN_PROCESS or seeded:
                 return [f"{node.name} calls {inner.op}, whose state is not known"]
@@ -143,6 +149,14 @@ def _dataset_obstacles(view: GraphView, node: graphview.Node) -> list[str]:
             if known and inner.op not in rules.VARIABLES and (why := state_inside(inner)):
                 return [f"{node.name} calls {inner.op}: {why}"]
     return []
+
+
+def _has_header(node: Any, find: Callable[[str], Any]) -> bool:
+    """May this data set skip the first line of each file? `find` as below."""
+    if node.op not in _WITH_HEADERS:
+        return False
+    given = find(node.input[3].partition(":")[0])
+    return given is None or given.op != "Const" or any(given.attr["value"].tensor.bool_val)
 
 
 def _writes(node: Any, find: Callable[[str], Any]) -> bool:
