@@ -25,8 +25,8 @@ _OF_AN_ELEMENT = re.compile(rb"(?:^|::)(?:(?:Index)?FlatMap|(?:Legacy)?(?:Parall
 
 
 def shuffles(view: GraphView, iterator: str, maker: str | None) -> int:
-    """How many data sets of `iterator`, made by `maker` (None: a one-shot iterator), are shuffled; 0 where none is in each of several
-    epochs. Those of the parts of an `interleave` or its like do not count."""
+    """How many data sets of `iterator`, made by `maker` (None: a one-shot iterator), are shuffled; 0 where none is in each of
+    several epochs. Those of the parts of an `interleave` or its like do not count."""
     if maker is not None:
         above = view.ancestors([maker])
         given = {name: [source for source, _ in view.nodes[name].inputs] for name in above}

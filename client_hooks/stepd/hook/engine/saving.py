@@ -152,8 +152,8 @@ class Saving:
         return found
 
     def save(self) -> None:
-        """Write the checkpoint; from here on nothing may run in the session. Raises StateChangedError, and NotQuietError at a moment
-        at which not all can be written."""
+        """Write the checkpoint; from here on nothing may run in the session. Raises StateChangedError, and NotQuietError at a
+        moment at which not all can be written."""
         if [self._side.run(flags) for flags in self._flags] != self._initialized or self._there(self._absent):
             raise StateChangedError("variables were initialized while the restart was prepared")
         if self._save:
@@ -161,9 +161,7 @@ class Saving:
             self._side.run(targets=self._save)
             if self._shuffles and epochs.told(self.checkpoint.partial) < self._shuffles:
                 self.checkpoint.remove()
-                raise NotQuietError(
-                    "an iterator is between two epochs, and how it will shuffle the next one cannot be carried over"
-                )
+                raise NotQuietError("an iterator is between two epochs, and how it will shuffle the next cannot be carried over")
             self.checkpoint.complete()
 
     def read(self, names: Sequence[str]) -> list[Any]:
