@@ -21,12 +21,16 @@ ROOT = Path(__file__).resolve().parents[2]
 HARNESS = Path(__file__).resolve().parent / "fidelity" / "harness.py"
 # Newest first; TensorFlow's wheels exist for these.
 INTERPRETERS = {
-    "2.12": ("3.11", "3.10"),
-    "2.15": ("3.11", "3.10"),
-    "2.21": ("3.13", "3.12", "3.11", "3.10"),
+    **dict.fromkeys(("2.12", "2.13", "2.14", "2.15"), ("3.11", "3.10")),
+    **dict.fromkeys(("2.16", "2.17", "2.18", "2.19"), ("3.12", "3.11", "3.10")),
+    **dict.fromkeys(("2.20", "2.21"), ("3.13", "3.12", "3.11", "3.10")),
 }
 # Packages that a version needs held back: its own metadata does not.
-PINS = {"2.12": ["numpy<1.24", "setuptools<81"], "2.15": ["numpy<2", "setuptools<81"]}
+PINS = {
+    "2.12": ["numpy<1.24", "setuptools<81"],
+    **dict.fromkeys(("2.13", "2.14", "2.15", "2.16", "2.17"), ["numpy<2", "setuptools<81"]),
+    **dict.fromkeys(("2.18", "2.19", "2.20"), ["setuptools<81"]),
+}
 
 
 def python_for(version: str) -> Path:
@@ -47,7 +51,9 @@ def python_for(version: str) -> Path:
 
 
 def interpreter(version: str) -> str:
-    wanted = INTERPRETERS.get(version, INTERPRETERS["2.21"])
+    if version not in INTERPRETERS:
+        raise SystemExit(f"no such version: {version}; there are {', '.join(INTERPRETERS)}")
+    wanted = INTERPRETERS[version]
     for minor in wanted:
         if sys.version_info[:2] == tuple(int(part) for part in minor.split(".")):
             return sys.executable
@@ -60,7 +66,7 @@ def interpreter(version: str) -> str:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("programs", nargs="*")
-    parser.add_argument("--versions", nargs="+", default=list(INTERPRETERS))
+    parser.add_argument("--versions", nargs="+", default=["2.12", "2.15", "2.21"])
     parser.add_argument("--modes", default="idle,in-session,restart")
     parser.add_argument("--core", action="store_true", help="only the programs of the ordinary test run")
     args = parser.parse_args()

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+from typing import Any
+
 import pytest
 
-pytest.importorskip("tensorflow.compat.v1")
+tf = pytest.importorskip("tensorflow.compat.v1")
 
 from tensorflow.core.protobuf import config_pb2
 
-from stepd.hook.engine import names
+from stepd.hook.engine import error_words, names
+from stepd.hook.engine.kinds import Kind, step_kind
 
 FAILED = "Input to reshape is a tensor with 3 values, but the requested shape has 4\n\t [[{{node Reshape}}]]"
 
@@ -54,3 +58,38 @@ def test_traces_show_no_own_names_in_attributes() -> None:
     (told,) = config_pb2.RunMetadata.FromString(names.repair_metadata(metadata.SerializeToString(), {})).partition_graphs[0].node
     assert (told.attr["tensor_name"].s, told.attr["_class"].list.s[0]) == (b"edge_7_x", b"loc:@y/z")
     assert told.attr["T"].type == 1 and told.attr["T"].WhichOneof("value") == "type"
+
+
+class _Broken(Exception):
+    def __init__(self, message: str) -> None:
+        super().__init__(message)
+        self._message = message
+
+
+@pytest.mark.parametrize("node", ["", "\n\t [[{{node add/_27}}]]"])
+def test_a_transfer_that_is_broken_off_says_what_the_step_waits_for(node: str) -> None:
+    for message, wanted in ((f"RecvAsync is cancelled.{node}", "Dequeue was cancelled"), (f"Another error.{node}", None)):
+        error = _Broken(message)
+        names.repair_error(error, {}, waits=lambda: "Dequeue was cancelled")
+        assert error.args[0] == (wanted or "Another error." + node)
+    alone = _Broken(f"RecvAsync is cancelled.{node}")
+    names.repair_error(alone, {})
+    assert alone.args[0].startswith("RecvAsync is cancelled.")
+
+
+def test_what_a_step_waits_for_is_known_where_one_op_of_it_can_wait() -> None:
+    with tf.Graph().as_default() as graph:
+        queue = tf.FIFOQueue(2, tf.float32, [])
+        taken, put = queue.dequeue(name="taken"), queue.enqueue(1.0, name="put")
+        with tf.control_dependencies([put]):
+            both = tf.identity(taken * 2.0, name="both")
+        tf.sin(taken, name="one")
+    engine: Any = SimpleNamespace(mirror=SimpleNamespace(user_graph=graph))
+
+    def of(feeds: list[str], fetches: list[str], targets: list[str]) -> str:
+        return error_words.waits(engine, Kind(step_kind(feeds, fetches, targets), ((), (), ())))
+
+    assert of([], ["one:0"], []) == "Dequeue operation was cancelled\n\t [[{{node taken}}]]"
+    assert of([], [], ["put"]) == "Enqueue operation was cancelled\n\t [[{{node put}}]]"
+    assert of([], [both.name], []) == ""
+    assert of(["taken:0"], ["one:0"], []) == ""

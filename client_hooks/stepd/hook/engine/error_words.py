@@ -11,6 +11,13 @@ from stepd.hook.engine.resource_numbers import NUMBERS
 if TYPE_CHECKING:
     from stepd.hook.engine.session_engine import SessionEngine
 
+# Ops that wait for other steps, by how their types begin, and what they call it.
+_WAITING = {
+    "QueueDequeue": "Dequeue",
+    "BarrierTakeMany": "Dequeue",
+    "QueueEnqueue": "Enqueue",
+    **dict.fromkeys(("AccumulatorTakeGradient", "ResourceAccumulatorTakeGradient", "SparseAccumulatorTakeGradient"), "TakeGrad"),
+}
 _READER_SECONDS = 1.0  # for how long an error's words wait for the lock
 
 
@@ -50,6 +57,25 @@ def reader(engine: SessionEngine, kind: Kind, variable: str) -> str:
         engine.lock.release()
     needed = view.ancestors(graphview.split_input(end)[0] for end in (*step.fetches, *step.targets))
     return next((name for name in graphview.takers(view, variable) if name in needed and _reads(view, name, variable)), "")
+
+
+def waits(engine: SessionEngine, kind: Kind) -> str:
+    """What a step of `kind` says when it is broken off by a closed session while it waits, which a transfer between devices may say
+    first: of the only op in it that can wait. "" if there is none, or several."""
+    graph, step = engine.mirror.user_graph, kind.step
+    fed = {graphview.split_input(name)[0] for name in step.feeds}
+    stack = [graph.get_operation_by_name(graphview.split_input(end)[0]) for end in (*step.fetches, *step.targets)]
+    seen, waiting = set[str](), list[tuple[str, str]]()
+    while stack:
+        op = stack.pop()
+        if op.name not in seen and op.name not in fed:
+            seen.add(op.name)
+            waiting += [(op.name, verb) for prefix, verb in _WAITING.items() if op.type.startswith(prefix)]
+            stack += [*(tensor.op for tensor in op.inputs), *op.control_inputs]
+    if len(waiting) != 1:
+        return ""
+    ((name, verb),) = waiting
+    return f"{verb} operation was cancelled\n\t [[{{{{node {name}}}}}]]"
 
 
 def _reads(view: graphview.GraphView, name: str, variable: str) -> bool:

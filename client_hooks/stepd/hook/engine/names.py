@@ -74,10 +74,15 @@ def holds_own(data: bytes) -> bool:
 
 
 def repair_error(
-    error: Any, aliases: dict[str, str], cluster: Any = None, reader: Callable[[str], str] = lambda variable: ""
+    error: Any,
+    aliases: dict[str, str],
+    cluster: Any = None,
+    reader: Callable[[str], str] = lambda variable: "",
+    waits: Callable[[], str] = str,
 ) -> None:
     """Give a TensorFlow OpError, not yet seen by the program, the text that one device and the user's names would give. `reader`:
-    which op takes a reference variable's value as it is; "" if that is not known."""
+    which op takes a reference variable's value as it is; `waits`: what the step says that is broken off while it waits; "" where either
+    is not known."""
     if isinstance(error, UnicodeDecodeError):
         _repair_undecodable(error, aliases)
         return
@@ -89,7 +94,7 @@ def repair_error(
         text = cluster.plain_error_text(text)
     sent = _SENT if cluster is None else _SENT_BY_WORKER
     at_home = sent.sub(lambda m: f"{m[1]}{reader(m[2]) or f'_retval_{m[2]}_0_0'}{m[3]}", user_text(one_error(text), aliases))
-    set_text(error, at_home)
+    set_text(error, (waits() if _BROKEN_OFF.fullmatch(at_home) else "") or at_home)
 
 
 def _repair_undecodable(error: UnicodeDecodeError, aliases: dict[str, str]) -> None:
@@ -143,6 +148,7 @@ _FRAME = r'^  File "%s[^"\n]*", line \d+, in .*\n(?:    .*\n)?(?: +[\^~]+ *\n)?\
 # Where memory did not suffice every executor of a step adds the same hint.
 _HINTS = re.compile(r"(\nHint: If you want to see a list of allocated tensors[^\n]*)(?:\n*\1)+")
 _CANCELLED = "RecvAsync is cancelled"
+_BROKEN_OFF = re.compile(rf"{_CANCELLED}\.?(?:\s*\[\[[^\[\]]*\]\])?\s*")
 _SEVERAL = re.compile(r"\d+ root error\(s\) found\.\n")
 _NUMBERED = re.compile(r"^  \(\d+\) (?:[A-Z_]+|[A-Z][a-z][A-Za-z ]+): ", re.MULTILINE)
 _SUMMARY = re.compile(r"^\d+ successful operations\.\n\d+ derived errors ignored\.", re.MULTILINE)

@@ -171,6 +171,7 @@ class Runs:
         engine.kinds.uncertain.add(kind.step)
         if route is not None or engine.cluster is not None:
             reader = functools.partial(error_words.reader, engine, kind)
-            names.repair_error(error, engine.routing.user_names(), engine.cluster, reader)
+            waits = functools.partial(error_words.waits, engine, kind)
+            names.repair_error(error, engine.routing.user_names(), engine.cluster, reader, waits)
         if engine.cluster is not None:
             worker_words.tell_plainly(error, kind.step)

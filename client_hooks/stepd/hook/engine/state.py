@@ -24,7 +24,7 @@ _STATELESS_SOURCES = frozenset({"Placeholder", "PlaceholderV2", "PlaceholderWith
 _IN_PROCESS = frozenset({"PyFunc", "EagerPyFunc", "PyFuncStateless", "GeneratorDataset"})
 # Data sets that write files as they go. Where they are in those goes with the old session, or becomes other files in the new one.
 _CACHES = frozenset({"CacheDataset", "CacheDatasetV2"})  # into a file where they name one, else into memory
-# They leave out a line where they go on from, or take the first for a record: in TensorFlow's own savers, too. Input 3: is there one?
+# They leave out a line where they go on from, or take the first for a record, as in TensorFlow's own savers. Input 3: is there any?
 _WITH_HEADERS = frozenset({"CSVDataset", "CSVDatasetV2", "ExperimentalCSVDataset"})
 _WRITERS = frozenset({"SnapshotDataset", "SnapshotDatasetV2", "SaveDataset", "SaveDatasetV2"})
 
