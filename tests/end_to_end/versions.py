@@ -27,9 +27,9 @@ INTERPRETERS = {
 }
 # Packages that a version needs held back: its own metadata does not.
 PINS = {
-    "2.12": ["numpy<1.24", "setuptools<81"],
-    **dict.fromkeys(("2.13", "2.14", "2.15", "2.16", "2.17"), ["numpy<2", "setuptools<81"]),
-    **dict.fromkeys(("2.18", "2.19", "2.20"), ["setuptools<81"]),
+    "2.12": ("numpy<1.24", "setuptools<81"),
+    **dict.fromkeys(("2.13", "2.14", "2.15", "2.16", "2.17"), ("numpy<2", "setuptools<81")),
+    **dict.fromkeys(("2.18", "2.19", "2.20"), ("setuptools<81",)),
 }
 
 
@@ -43,7 +43,7 @@ def python_for(version: str) -> Path:
     if not (place / "complete").exists():
         shutil.rmtree(place, ignore_errors=True)
         subprocess.run([interpreter(version), "-m", "venv", str(place)], check=True)
-        packages = [f"tensorflow-cpu=={version}.*", *PINS.get(version, []), "-e", str(ROOT)]
+        packages = [f"tensorflow-cpu=={version}.*", *PINS.get(version, ()), "-e", str(ROOT)]
         subprocess.run([python, "-m", "pip", "install", "--quiet", "--upgrade", "pip"], check=True)
         subprocess.run([python, "-m", "pip", "install", "--quiet", *packages], check=True)
         (place / "complete").touch()

@@ -81,8 +81,8 @@ def repair_error(
     waits: Callable[[], str] = str,
 ) -> None:
     """Give a TensorFlow OpError, not yet seen by the program, the text that one device and the user's names would give. `reader`:
-    which op takes a reference variable's value as it is; `waits`: what the step says that is broken off while it waits; "" where either
-    is not known."""
+    which op takes a reference variable's value as it is; `waits`: what the step says where it is broken off while it waits; ""
+    where that is not known."""
     if isinstance(error, UnicodeDecodeError):
         _repair_undecodable(error, aliases)
         return
