@@ -36,7 +36,6 @@ def program_leaky(record):
 
 
 def program_boxes(record):
-    tf.disable_control_flow_v2()
     features = tf.placeholder(tf.float32, [2, 4, 5])
     anchors = tf.constant(np.array([[0, 0, 4, 4], [2, 2, 8, 6], [1, 3, 5, 9], [4, 4, 9, 9]], np.float32))
     kernel = tf.get_variable("kernel", initializer=tf.random_normal([5, 4], stddev=0.1, seed=3))
@@ -56,14 +55,13 @@ def program_boxes(record):
 
 def program_hashed(record):
     """Categories that are numbers, hashed as text; bags of embeddings of resource variables; assertions that hold."""
-    tf.enable_resource_variables()
     ids, labels = tf.placeholder(tf.int64, [None]), tf.placeholder(tf.float32, [None])
     rows = tf.strings.to_hash_bucket_fast(tf.as_string(ids), 12)
     places = tf.stack([tf.cast(tf.range(tf.size(ids)) // 2, tf.int64), tf.zeros_like(ids)], 1)
     bags = tf.SparseTensor(places, rows, tf.cast([tf.size(ids) // 2 + 1, 1], tf.int64))
     parts = []
     for name, combiner in (("mean", "mean"), ("sum", "sqrtn")):
-        table = tf.get_variable(name, initializer=tf.random_normal([12, 3], stddev=0.3, seed=len(name)))
+        table = tf.get_variable(name, initializer=tf.random_normal([12, 3], stddev=0.3, seed=len(name)), use_resource=True)
         parts.append(tf.nn.safe_embedding_lookup_sparse(table, bags, combiner=combiner))
     with tf.control_dependencies([tf.debugging.assert_equal(tf.shape(parts[0])[1], 3)]):
         logits = tf.reduce_sum(tf.concat(parts, 1), 1)

@@ -29,11 +29,10 @@ def program_interactive(record):
 
 def program_handles(record):
     """Each run of an interactive session is placed for itself; it gives out handles of variables on its own device alone."""
-    tf.enable_resource_variables()
     x = tf.placeholder(tf.float32, [None, 6], name="x")
     hidden = x
     for k in range(4):
-        w = tf.get_variable(f"w{k}", initializer=tf.random_normal([6, 6], stddev=0.4, seed=k))
+        w = tf.get_variable(f"w{k}", initializer=tf.random_normal([6, 6], stddev=0.4, seed=k), use_resource=True)
         hidden = tf.tanh(tf.matmul(hidden, w))
     loss = tf.reduce_mean(tf.square(hidden - 0.1))
     train = tf.train.GradientDescentOptimizer(0.5).minimize(loss)

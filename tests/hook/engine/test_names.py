@@ -9,10 +9,10 @@ import pytest
 
 tf = pytest.importorskip("tensorflow.compat.v1")
 
-from tensorflow.core.protobuf import config_pb2
+from tensorflow.core.protobuf import config_pb2  # noqa: E402
 
-from stepd.hook.engine import error_words, names
-from stepd.hook.engine.kinds import Kind, step_kind
+from stepd.hook.engine import error_words, names  # noqa: E402
+from stepd.hook.engine.kinds import Kind, step_kind  # noqa: E402
 
 FAILED = "Input to reshape is a tensor with 3 values, but the requested shape has 4\n\t [[{{node Reshape}}]]"
 
