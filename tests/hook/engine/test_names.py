@@ -60,7 +60,7 @@ def test_traces_show_no_own_names_in_attributes() -> None:
     assert told.attr["T"].type == 1 and told.attr["T"].WhichOneof("value") == "type"
 
 
-class _Broken(Exception):
+class _BrokenError(Exception):
     def __init__(self, message: str) -> None:
         super().__init__(message)
         self._message = message
@@ -69,10 +69,10 @@ class _Broken(Exception):
 @pytest.mark.parametrize("node", ["", "\n\t [[{{node add/_27}}]]"])
 def test_a_transfer_that_is_broken_off_says_what_the_step_waits_for(node: str) -> None:
     for message, wanted in ((f"RecvAsync is cancelled.{node}", "Dequeue was cancelled"), (f"Another error.{node}", None)):
-        error = _Broken(message)
+        error = _BrokenError(message)
         names.repair_error(error, {}, waits=lambda: "Dequeue was cancelled")
         assert error.args[0] == (wanted or "Another error." + node)
-    alone = _Broken(f"RecvAsync is cancelled.{node}")
+    alone = _BrokenError(f"RecvAsync is cancelled.{node}")
     names.repair_error(alone, {})
     assert alone.args[0].startswith("RecvAsync is cancelled.")
 
