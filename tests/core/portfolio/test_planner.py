@@ -175,6 +175,20 @@ def test_with_little_time_algorithms_come_before_what_the_structure_suggests(lab
         assert list(dict.fromkeys(begun)) == order
 
 
+def test_with_little_time_replicated_graphs_are_shared_out_in_every_way_before_others_are_asked(lab, monkeypatch):
+    """Of a ResNet of 28k ops in four towers the best way had no turn in a second: 2.5 % lost."""
+    ran, plan = [], registry.plan
+    monkeypatch.setattr(registry, "plan", lambda name, *rest: (ran.append(name), plan(name, *rest))[1])
+    monkeypatch.setattr(Structure, "first_ideas", lambda structure: iter(()))
+    options = PlanOptions(budget_seconds=1.0, max_work=1, parameters={"algorithms": ("heft", "data-parallel")})
+    sweep = ["data-parallel"] * len(registry.swept("data-parallel", options))
+    place(lab.replicated(3, [10**4, 10**5, 10**3], 3), options)
+    assert ran[: len(sweep) + 1] == [*sweep, "heft"]
+    ran.clear()
+    place(fork_join(lab, width=1, length=7, d=3), options)
+    assert ran[:2] == ["data-parallel", "heft"]
+
+
 def test_in_a_hurry_nothing_is_looked_for_in_names_before_its_turn(lab, monkeypatch):
     """Labels take a tenth of a second on 20k ops, and were found before the first answer."""
     monkeypatch.setattr(Structure, "labels", property(lambda structure: pytest.fail("looked for")))

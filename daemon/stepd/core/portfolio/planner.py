@@ -160,12 +160,16 @@ class _Search:
         for ideas in takewhile(lambda _: self.used() <= self.ends.named, self.structure.first_ideas()):
             self.pool.try_all(self.pool.from_groups(*idea) for idea in ideas)
         yield from self._better()
-        yield from self._algorithms(self.left[:BATCH], until=self.ends.first)
+        before = self.yielded
+        yield from self._algorithms(self.left[:1], until=self.ends.first)
         left = self.left
-        leading = early_sweeps(first[:BATCH], plain, self.answers.shortest)
+        ahead = early_sweeps(first[:1], plain, self.answers.shortest) if self.yielded < before else []
+        yield from self._algorithms(self.answers.asked([*ahead, *first[1:BATCH]]), until=self.ends.first)
+        left = [*left, *self.left]
+        leading = [run for run in early_sweeps(first[:BATCH], plain, self.answers.shortest) if run not in ahead]
         yield from self._algorithms(self.answers.asked([*leading, *first[BATCH:]]), until=self.ends.first)
         self.left = [*left, *self.left]
-        return leading
+        return [*ahead, *leading]
 
     def _at_once(self, starts: Sequence[Strategy]) -> Iterator[Strategy]:
         """The best of the single devices, in the order of readiness, and of `starts`: the least that there is to compile."""
