@@ -1,6 +1,7 @@
 """Errors of every kind, before and after good runs, with the words and ops that plain gives."""
 
 import tensorflow.compat.v1 as tf
+from tensorflow.core.protobuf import config_pb2
 
 
 def program_kernels(record):
@@ -128,3 +129,35 @@ def program_unread(record):
                 sess.run(v)
             with record.error(f"{k} fetched among others"):
                 sess.run([after, v, before])
+
+
+def program_ends(record):
+    """Errors that number what is fetched, by name or, of a callable, as it is given: a variable without a value, a dead branch."""
+    names = (("m", False), ("b", True), ("w", False), ("a", True), ("none", False), ("c", False))
+    variables = [tf.get_variable(name, [2], initializer=tf.ones_initializer(), use_resource=resource) for name, resource in names]
+    dead, taken = tf.raw_ops.Switch(data=tf.range(3.0), pred=tf.placeholder_with_default(True, [], name="taken"))
+    fetched = [variable.value() if name == "b" else variable for (name, _), variable in zip(names, variables, strict=True)]
+    empty = [variables[0], variables[4], variables[2], variables[5]]
+    late = [variables[0], variables[2], dead * 2.0, variables[5], taken + 1.0]
+    with tf.Session() as sess:
+
+        def called(tensors):
+            asked = [tf.convert_to_tensor(t) if isinstance(t, tf.Tensor) else t._ref() for t in tensors]
+            return sess._make_callable_from_options(config_pb2.CallableOptions(fetch=[tensor.name for tensor in asked]))
+
+        sess.run([variable.initializer for variable in variables if variable.op.name != "none"])
+        callables = [called(empty), called(late)]
+        for k in range(6):
+            for n, run in enumerate([*(lambda each=each: sess.run(each) for each in (fetched, empty, late)), *callables]):
+                with record.error(f"{k} {n}"):
+                    record.value(f"{k} {n}", run())
+        for n, run in enumerate([called(late), called(empty)]):
+            with record.error(f"later {n}"):
+                record.value(f"later {n}", run())
+
+
+def program_without(record):
+    """A session that asks for no CPU is refused, and the next one is not."""
+    for k, number in enumerate((1, 0, -1, 2) * 2):
+        with record.error(f"{k}"), tf.Session(config=tf.ConfigProto(device_count={"CPU": number})) as sess:
+            record.value(f"{k}", sess.run(tf.constant([1.0, 2.0]) * k))

@@ -85,3 +85,26 @@ def program_failed(record):
             for k in range(6):
                 with record.error(f"{j} after {k}"):
                     sess.run(y, {z: k, x: k})
+
+
+def program_handles(record):
+    """What a partial run is called: all that it is of, the first time by name, and a number that says how many there were."""
+    x, a = tf.placeholder(tf.float32, [2, 3], name="x"), tf.placeholder(tf.float32, [], name="a")
+    w = tf.get_variable("w", [3, 3], initializer=tf.ones_initializer())
+    y = tf.multiply(tf.matmul(x, w), a, name="y")
+    b = tf.reduce_sum(tf.tanh(y), name="b")
+    asked = [([y, b], [x, a]), ([b, y], [a, x]), ([y, b], [x, a]), ([y, b + 1.0, b], [a, x])]
+    with tf.Session() as sess:
+        sess.run(w.initializer)
+        for k in range(5):
+            handles = [sess.partial_run_setup(*each) for each in asked]
+            record.value(f"{k}", handles)
+            record.value(f"{k} while open", sess.run(b, {x: [[1.0, 2.0, k]] * 2, a: 2.0}))
+            for n, handle in enumerate(reversed(handles)):
+                record.value(f"{k} {n}", sess.partial_run(handle, y, {x: [[1.0, k, n]] * 2, a: 3.0}))
+                record.value(f"{k} {n} ends", sess.partial_run(handle, asked[3][0][1:] if n == 0 else b))
+            for n in range(2):
+                record.value(f"{k} after {n}", sess.run(b, {x: [[1.0, n, k]] * 2, a: 2.0}))
+        for k in range(3):
+            with record.error(f"ended {k}"):
+                sess.partial_run(handles[0], b)

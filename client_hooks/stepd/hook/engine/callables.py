@@ -136,17 +136,17 @@ class Callables:
         # It is let in on the kind's epoch, which is the session's then.
         if metadata is None and epoch == kind.epoch and (notes := runs.let_in(kind)) is not None:
             if epoch == kind.epoch:
-                return runs.noted(kind, notes, lambda _: capi.run_callable(raw, made, values, None))
+                return runs.noted(kind, notes, lambda _: capi.run_callable(raw, made, values, None), called=True)
             self._engine.gate.leave(kind)
         one = _Run(self, known, values, metadata)
         traced = self._asked(known, values)
         if traced is None:
-            return runs.guarded(kind, one.call, ready=one.find)
+            return runs.guarded(kind, one.call, ready=one.find, called=True)
         fetches, targets = list(kind.fetches), list(kind.targets)
         feeds = dict(zip(kind.feeds, values, strict=True))
         on = functools.partial(runs.run_on, traced.options, feeds, fetches, targets, traced.metadata)
         try:
-            return runs.guarded(kind, on, traced.metadata, traced, feeds, traced.options)
+            return runs.guarded(kind, on, traced.metadata, traced, feeds, traced.options, called=True)
         finally:
             traced.free()
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
-from stepd.hook.engine import containers, graphview, names, op_defs, session_config, worker_words
-from stepd.hook.engine.kinds import Kind
+from stepd.hook.engine import capi, containers, graphview, names, op_defs, session_config, worker_words
+from stepd.hook.engine.kinds import Kind, Route
 from stepd.hook.engine.resource_numbers import NUMBERS
 
 if TYPE_CHECKING:
@@ -18,6 +19,9 @@ _WAITING = {
     "QueueEnqueue": "Enqueue",
     **dict.fromkeys(("AccumulatorTakeGradient", "ResourceAccumulatorTakeGradient", "SparseAccumulatorTakeGradient"), "TakeGrad"),
 }
+# The end of a step that takes what is fetched, in an error: op, output, number. And of one whose branch is not taken: number.
+_END = re.compile(r"(?<=\{\{node _retval_)(\S+)_(\d+)_\d+(?=\}\})")
+_DEAD_END = re.compile(r"(?<=Retval\[)\d+(?=\] does not have value)")
 _READER_SECONDS = 1.0  # for how long an error's words wait for the lock
 
 
@@ -41,12 +45,12 @@ def repair(engine: SessionEngine, error: BaseException) -> None:
         names.set_text(error, text)
 
 
-def reader(engine: SessionEngine, kind: Kind, variable: str) -> str:
+def reader(engine: SessionEngine, kind: Kind, called: bool, variable: str) -> str:
     """The op of a step of `kind` that takes a reference variable's value as it is, the first in the graph, or the run's own end
-    where the step fetches that: its number is the place among the fetches by name. "" if there is none."""
-    step = kind.step
-    if f"{variable}:0" in step.fetches:
-        return f"_retval_{variable}_0_{sorted(step.fetches).index(f'{variable}:0')}"
+    where the step fetches that. "" if there is none. `called`: as for `number_ends`."""
+    step, ends = kind.step, _ends(kind, called)
+    if f"{variable}:0" in ends:
+        return f"_retval_{variable}_0_{ends.index(f'{variable}:0')}"
     switcher = engine.routing.known_switcher()
     # The run is still in flight: who holds the lock may be waiting for it.
     if switcher is None or not engine.lock.acquire(timeout=_READER_SECONDS):
@@ -57,6 +61,33 @@ def reader(engine: SessionEngine, kind: Kind, variable: str) -> str:
         engine.lock.release()
     needed = view.ancestors(graphview.split_input(end)[0] for end in (*step.fetches, *step.targets))
     return next((name for name in graphview.takers(view, variable) if name in needed and _reads(view, name, variable)), "")
+
+
+def number_ends(error: BaseException, kind: Kind, route: Route | None, called: bool, by_callable: bool) -> None:
+    """Number the ends of a step that `error` names as plainly. `called`: was it the run of a callable, whose fetches are numbered
+    as they are given? Those of other runs are by the order of their names, of which some are others on a copy. `by_callable`: did
+    it run so, too?"""
+    text = getattr(error, "_message", None)
+    if not isinstance(text, str) or "etval" not in text or not kind.fetches:
+        return
+    ends = _ends(kind, called)
+    there = kind.fetches if route is None else route.fetches
+    here = [(capi.output_name(mine), capi.output_name(user)) for user, mine in zip(kind.fetches, there, strict=True)]
+    if not by_callable:
+        here.sort()
+
+    def taking(found: re.Match[str]) -> str:
+        output = f"{found[1]}:{found[2]}"
+        return f"{found[1]}_{found[2]}_{ends.index(output)}" if output in ends else found[0]
+
+    text = _DEAD_END.sub(lambda found: str(ends.index(here[int(found[0])][1])), text)
+    names.set_text(error, _END.sub(taking, text))
+
+
+def _ends(kind: Kind, called: bool) -> list[str]:
+    """What a step of `kind` fetches, in the order in which its ends are numbered."""
+    fetched = [capi.output_name(tensor) for tensor in kind.fetches]
+    return fetched if called and fetched else sorted(kind.step.fetches)
 
 
 def waits(engine: SessionEngine, kind: Kind) -> str:

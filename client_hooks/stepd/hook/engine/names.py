@@ -93,7 +93,8 @@ def repair_error(
     if cluster is not None:
         text = cluster.plain_error_text(text)
     sent = _SENT if cluster is None else _SENT_BY_WORKER
-    at_home = sent.sub(lambda m: f"{m[1]}{reader(m[2]) or f'_retval_{m[2]}_0_0'}{m[3]}", user_text(one_error(text), aliases))
+    text = _FED_ELSEWHERE.sub(r"\1", user_text(one_error(text), aliases))
+    at_home = sent.sub(lambda m: f"{m[1]}{reader(m[2]) or f'_retval_{m[2]}_0_0'}{m[3]}", text)
     set_text(error, (waits() if _BROKEN_OFF.fullmatch(at_home) else "") or at_home)
 
 
@@ -156,6 +157,8 @@ _SUMMARY = re.compile(r"^\d+ successful operations\.\n\d+ derived errors ignored
 _FETCHED = r"(Attempting to use uninitialized value (\S+)\n\t \[\[\{\{node )\2%s(\}\}\]\])"
 _SENT = re.compile(_FETCHED % r"/_\d+")
 _SENT_BY_WORKER = re.compile(_FETCHED % r"(?:_S\d+|/_\d+)?")  # what reads it last is called as it is itself
+# What hands what is fed in a partial run on to another device.
+_FED_ELSEWHERE = re.compile(r"(\{\{node _recv_\S+_\d+)/_\d+(?=\}\})")
 _RECEIVER = re.compile(r"\n\t \[\[[^\[\]]*/_\d+\]\]")
 _SERVERS_RECEIVER = re.compile(r"\n\t \[\[[^\[\]]*(?:/_|_G|_S)\d+\]\]")
 _FROM_SERVER = re.compile(r"From /job:[^\n]*:\n")

@@ -22,6 +22,7 @@ _NOTHING_RAN = (
 
 @dataclass
 class _Partial:
+    handle: Any  # the raw session's
     kind: Kind
     route: Route | None
     feeds: dict[Any, Any]
@@ -34,7 +35,9 @@ class PartialRuns:
 
     def __init__(self, engine: SessionEngine) -> None:
         self._engine = engine
-        self._open: dict[Any, _Partial] = {}
+        self._open: dict[str, _Partial] = {}  # by the handles that the program has
+        self._made = 0
+        self._known = set[str]()  # what was set up
 
     def setup(self, feeds: list[Any], fetches: list[Any], targets: list[Any]) -> Any:
         """In place of TF_SessionPRunSetup_wrapper."""
@@ -45,20 +48,32 @@ class PartialRuns:
         if not kind.in_parts:
             kind.in_parts, kind.epoch = True, -1
         route = engine.routing.enter(kind)
+        there = feeds, fetches, targets
+        if route is not None:
+            there = list(route.feeds.values()), route.fetches, route.targets
         try:
-            if route is None:
-                handle = capi.prun_setup(engine.raw, feeds, fetches, targets)
-                where = dict(zip(fetches, fetches, strict=True))
-                self._open[handle] = _Partial(kind, None, {t: t for t in feeds}, where, set(fetches))
-            else:
-                handle = capi.prun_setup(engine.raw, list(route.feeds.values()), route.fetches, route.targets)
-                where = dict(zip(fetches, route.fetches, strict=True))
-                self._open[handle] = _Partial(kind, route, route.feeds, where, set(fetches))
+            raw = capi.prun_setup(engine.raw, *there)
         except BaseException as e:
             engine.gate.leave(kind)
             self._repair(e, route)
             raise
+        finally:
+            handle = self._handle(feeds, fetches, targets)
+        where = dict(zip(fetches, there[1], strict=True))
+        self._open[handle] = _Partial(raw, kind, route, route.feeds if route is not None else {}, where, set(fetches))
         return handle
+
+    def _handle(self, feeds: list[Any], fetches: list[Any], targets: list[Any]) -> str:
+        """What a plain session would call its next partial run: a number, and in a direct session what it is of, in the order of
+        names the first time."""
+        number, self._made = self._made, self._made + 1
+        if self._engine.target:
+            return str(number)
+        parts = [[*map(capi.output_name, feeds)], [*map(capi.output_name, fetches)], [*map(capi.op_name, targets)]]
+        given, by_name = (_text(order) for order in (parts, [sorted(part) for part in parts]))
+        text = given if given in self._known else by_name
+        self._known |= {given, by_name}
+        return f"{text};{number}"
 
     def run(self, handle: Any, feeds: dict[Any, Any], fetches: list[Any]) -> Any:
         """In place of TF_SessionPRun_wrapper."""
@@ -66,6 +81,8 @@ class PartialRuns:
         if engine.cluster is not None:
             engine.cluster.follow()
         if known is None:
+            if any(handle == partial.handle for partial in self._open.values()):
+                handle = ""  # of one that has ended, and the raw session's of another
             try:
                 return capi.prun_session(engine.raw, handle, feeds, fetches)
             except BaseException as e:
@@ -74,7 +91,7 @@ class PartialRuns:
         done = True
         try:
             mapped = {known.feeds.get(t, t): value for t, value in feeds.items()}
-            result = capi.prun_session(engine.raw, handle, mapped, [known.fetches.get(t, t) for t in fetches])
+            result = capi.prun_session(engine.raw, known.handle, mapped, [known.fetches.get(t, t) for t in fetches])
             known.left.difference_update(fetches)
             done = not known.left
             return result
@@ -92,3 +109,9 @@ class PartialRuns:
         engine = self._engine
         if route is not None or engine.cluster is not None:
             names.repair_error(error, engine.routing.user_names(), engine.cluster)
+
+
+def _text(parts: list[list[str]]) -> str:
+    """As `DirectSession::GetOrCreateExecutors` has it, of a partial run."""
+    feeds, fetches, targets = (",".join(part) for part in parts)
+    return f"{feeds}->{fetches}/{targets}/1/"

@@ -87,7 +87,15 @@ class Runs:
             return None
         return notes
 
-    def noted(self, kind: Kind, notes: Notes, call: Callable[[Route | None], Any], feeds: Any = None, options: Any = None) -> Any:
+    def noted(
+        self,
+        kind: Kind,
+        notes: Notes,
+        call: Callable[[Route | None], Any],
+        feeds: Any = None,
+        options: Any = None,
+        called: bool = False,
+    ) -> Any:
         """A run of `kind` by `call`, which was let in. The rest is as in `guarded`."""
         engine, gate = self._engine, self._engine.gate
         if engine.cluster is not None:
@@ -99,7 +107,7 @@ class Runs:
             result = call(route)
         except BaseException as e:
             error = type(e).__name__
-            self._failed(kind, route, e)
+            self._failed(kind, route, e, called, called)
             raise
         finally:
             seconds = _clock() - begin
@@ -138,8 +146,10 @@ class Runs:
         feeds: Any = None,
         options: Any = None,
         ready: Callable[[Route | None, int], None] | None = None,
+        called: bool = False,
     ) -> Any:
-        """Run `call` with the kind's route, as one run in flight that the observer hears of. `ready`: as in `Routing.enter`."""
+        """Run `call` with the kind's route, as one run in flight that the observer hears of. `ready`: as in `Routing.enter`; given
+        where a callable of the session is run. `called`: does the program run one?"""
         engine = self._engine
         if engine.cluster is not None:
             engine.cluster.follow()
@@ -153,7 +163,7 @@ class Runs:
             result = call(route)
         except BaseException as e:
             error = type(e).__name__
-            self._failed(kind, route, e)
+            self._failed(kind, route, e, called, ready is not None)
             raise
         finally:
             kind.ran(_clock() - begin, engine.gate.held - held)  # counted while it is in flight: restarts go by the count
@@ -166,12 +176,13 @@ class Runs:
             owed.deliver(options, begin)
         return result
 
-    def _failed(self, kind: Kind, route: Route | None, error: BaseException) -> None:
+    def _failed(self, kind: Kind, route: Route | None, error: BaseException, called: bool, by_callable: bool) -> None:
         engine = self._engine
         engine.kinds.uncertain.add(kind.step)
         if route is not None or engine.cluster is not None:
-            reader = functools.partial(error_words.reader, engine, kind)
+            reader = functools.partial(error_words.reader, engine, kind, called)
             waits = functools.partial(error_words.waits, engine, kind)
             names.repair_error(error, engine.routing.user_names(), engine.cluster, reader, waits)
+        error_words.number_ends(error, kind, route, called, by_callable)
         if engine.cluster is not None:
             worker_words.tell_plainly(error, kind.step)

@@ -37,7 +37,8 @@ def for_chaos(config: Any, settings: EngineSettings, direct: bool = True) -> Any
         return None
     more = type(config)()
     more.CopyFrom(config)
-    more.device_count["CPU"] = max(settings.chaos.devices, config.device_count.get("CPU", 1))
+    asked = config.device_count.get("CPU", 1)
+    more.device_count["CPU"] = max(settings.chaos.devices, asked) if asked > 0 else asked  # no session is made without a CPU
     gpus, wanted = more.gpu_options, direct and config.device_count.get("GPU", 1) > 0
     if wanted and not (gpus.experimental.virtual_devices or gpus.per_process_gpu_memory_fraction or gpus.visible_device_list):
         for _ in _physical_gpus():
