@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
 
 from stepd.hook.engine import capi, containers, graphview, names, op_defs, session_config, worker_words
 from stepd.hook.engine.kinds import Kind, Route
 from stepd.hook.engine.resource_numbers import NUMBERS
+from stepd.hook.ports import StepKind
 
 if TYPE_CHECKING:
     from stepd.hook.engine.session_engine import SessionEngine
@@ -22,7 +24,6 @@ _WAITING = {
 # The end of a step that takes what is fetched, in an error: op, output, number. And of one whose branch is not taken: number.
 _END = re.compile(r"(?<=\{\{node _retval_)(\S+)_(\d+)_\d+(?=\}\})")
 _DEAD_END = re.compile(r"(?<=Retval\[)\d+(?=\] does not have value)")
-_READER_SECONDS = 1.0  # for how long an error's words wait for the lock
 
 
 def repair(engine: SessionEngine, error: BaseException) -> None:
@@ -51,16 +52,12 @@ def reader(engine: SessionEngine, kind: Kind, called: bool, variable: str) -> st
     step, ends = kind.step, _ends(kind, called)
     if f"{variable}:0" in ends:
         return f"_retval_{variable}_0_{ends.index(f'{variable}:0')}"
-    switcher = engine.routing.known_switcher()
-    # The run is still in flight: who holds the lock may be waiting for it.
-    if switcher is None or not engine.lock.acquire(timeout=_READER_SECONDS):
+    graph = engine.mirror.user_graph
+    needed = {op.name for op in _needed(graph, step)}
+    if variable not in needed:  # but of a function
         return ""
-    try:
-        view = switcher.view()
-    finally:
-        engine.lock.release()
-    needed = view.ancestors(graphview.split_input(end)[0] for end in (*step.fetches, *step.targets))
-    return next((name for name in graphview.takers(view, variable) if name in needed and _reads(view, name, variable)), "")
+    taking = needed & {op.name for tensor in graph.get_operation_by_name(variable).outputs for op in tensor.consumers()}
+    return next((op.name for op in graph.get_operations() if op.name in taking and _reads(op, variable)), "")
 
 
 def number_ends(error: BaseException, kind: Kind, route: Route | None, called: bool, by_callable: bool) -> None:
@@ -93,24 +90,27 @@ def _ends(kind: Kind, called: bool) -> list[str]:
 def waits(engine: SessionEngine, kind: Kind) -> str:
     """What a step of `kind` says when it is broken off by a closed session while it waits, which a transfer between devices may say
     first: of the only op in it that can wait. "" if there is none, or several."""
-    graph, step = engine.mirror.user_graph, kind.step
-    fed = {graphview.split_input(name)[0] for name in step.feeds}
-    stack = [graph.get_operation_by_name(graphview.split_input(end)[0]) for end in (*step.fetches, *step.targets)]
-    seen, waiting = set[str](), list[tuple[str, str]]()
-    while stack:
-        op = stack.pop()
-        if op.name not in seen and op.name not in fed:
-            seen.add(op.name)
-            waiting += [(op.name, verb) for prefix, verb in _WAITING.items() if op.type.startswith(prefix)]
-            stack += [*(tensor.op for tensor in op.inputs), *op.control_inputs]
+    needed = _needed(engine.mirror.user_graph, kind.step)
+    waiting = [(op.name, verb) for op in needed for prefix, verb in _WAITING.items() if op.type.startswith(prefix)]
     if len(waiting) != 1:
         return ""
     ((name, verb),) = waiting
     return f"{verb} operation was cancelled\n\t [[{{{{node {name}}}}}]]"
 
 
-def _reads(view: graphview.GraphView, name: str, variable: str) -> bool:
-    """Does op `name` take the value of `variable`, and not a reference?"""
-    given = [source for source, k in view.nodes[name].inputs if k >= 0]
-    types = op_defs.input_types(view.nodes[name].proto)
-    return any(source == variable and not op_defs.is_ref(dtype) for source, dtype in zip(given, types, strict=False))
+def _needed(graph: Any, step: StepKind) -> Iterator[Any]:
+    """The ops of a `step` on `graph`, but for what is fed."""
+    seen = {graphview.split_input(name)[0] for name in step.feeds}
+    stack = [graph.get_operation_by_name(graphview.split_input(end)[0]) for end in (*step.fetches, *step.targets)]
+    while stack:
+        op = stack.pop()
+        if op.name not in seen:
+            seen.add(op.name)
+            yield op
+            stack += [*(tensor.op for tensor in op.inputs), *op.control_inputs]
+
+
+def _reads(op: Any, variable: str) -> bool:
+    """Does `op` take the value of `variable`, and not a reference?"""
+    types = op_defs.input_types(op.node_def)
+    return any(tensor.op.name == variable and not op_defs.is_ref(dtype) for tensor, dtype in zip(op.inputs, types, strict=False))

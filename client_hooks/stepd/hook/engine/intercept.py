@@ -93,9 +93,10 @@ def new_session_ref(graph: Any, options: Any) -> Any:
         return _made(graph, options)
     _creating.session = None
     observer, settings = _installed[0]
-    cluster = None if session._target or settings.local_cluster is None else settings.local_cluster()
     log_of_placements = placements.of(session)
     plain = _copied(session._config)  # the program may change its own later
+    elsewhere = session._target or not session_config.has_cpu(plain)
+    cluster = None if elsewhere or settings.local_cluster is None else settings.local_cluster()
     asked = plain if log_of_placements is None else log_of_placements.quiet
     config = session_config.for_chaos(asked, settings, direct=not session._target)
     added = () if config is None or session._target or cluster is not None else session_config.added_by_chaos(asked, config)

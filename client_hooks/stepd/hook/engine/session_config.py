@@ -37,13 +37,18 @@ def for_chaos(config: Any, settings: EngineSettings, direct: bool = True) -> Any
         return None
     more = type(config)()
     more.CopyFrom(config)
-    asked = config.device_count.get("CPU", 1)
-    more.device_count["CPU"] = max(settings.chaos.devices, asked) if asked > 0 else asked  # no session is made without a CPU
+    if has_cpu(config):
+        more.device_count["CPU"] = max(settings.chaos.devices, config.device_count.get("CPU", 1))
     gpus, wanted = more.gpu_options, direct and config.device_count.get("GPU", 1) > 0
     if wanted and not (gpus.experimental.virtual_devices or gpus.per_process_gpu_memory_fraction or gpus.visible_device_list):
         for _ in _physical_gpus():
             gpus.experimental.virtual_devices.add(memory_limit_mb=[_LOGICAL_GPU_MB] * settings.chaos.devices)
     return more
+
+
+def has_cpu(config: Any) -> bool:
+    """Does a program that asks for `config`, None if it has none, want a CPU? TensorFlow makes no session without."""
+    return config is None or config.device_count.get("CPU", 1) > 0
 
 
 @functools.cache
