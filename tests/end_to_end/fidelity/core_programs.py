@@ -23,6 +23,8 @@ CORE = frozenset(
         "drawn.momentum",
         "edges.held",
         "edges.settled",
+        "errors.checked",
+        "errors.ended",
         "errors.ends",
         "errors.kernels",
         "errors.placement",

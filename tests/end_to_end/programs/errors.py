@@ -1,5 +1,6 @@
 """Errors of every kind, before and after good runs, with the words and ops that plain gives."""
 
+import numpy as np
 import tensorflow.compat.v1 as tf
 from tensorflow.core.protobuf import config_pb2
 
@@ -161,3 +162,64 @@ def program_without(record):
     for k, number in enumerate((1, 0, -1, 2) * 2):
         with record.error(f"{k}"), tf.Session(config=tf.ConfigProto(device_count={"CPU": number})) as sess:
             record.value(f"{k}", sess.run(tf.constant([1.0, 2.0]) * k))
+
+
+def _layers(h, count, resource):
+    """`count` layers of as many units as `h` has."""
+    for k in range(count):
+        with tf.variable_scope(f"layer{k}", use_resource=resource):
+            w = tf.get_variable("w", [h.shape[-1], h.shape[-1]], initializer=tf.constant_initializer(0.1 * (k + 1)))
+            h = tf.tanh(tf.matmul(h, w) + tf.get_variable("b", [h.shape[-1]], initializer=tf.zeros_initializer()))
+    return h
+
+
+def program_ended(record):
+    """A step trains on one batch and asks for the next: of an iterator or of Python. At the end of the data, too, it trains."""
+    for k, resource in enumerate((True, False)):
+        with tf.Graph().as_default(), tf.Session() as sess:
+            x = tf.placeholder(tf.float32, [8, 6], name="x")
+            train = tf.train.MomentumOptimizer(0.1, 0.9).minimize(tf.reduce_mean(tf.square(_layers(x, 4, resource) - 1.0)))
+            data = tf.data.Dataset.range(3).map(lambda i: tf.fill([8, 6], tf.cast(i, tf.float32) + 0.5))
+            iterator = tf.data.make_initializable_iterator(data)
+            of_iterator = iterator.get_next()
+            drawn = iter(range(100))
+
+            def python(drawn=drawn):
+                if (number := next(drawn)) % 4 == 3:
+                    raise StopIteration
+                return np.full([8, 6], number % 4 + 0.5, np.float32)
+
+            of_python = tf.py_func(python, [], tf.float32)
+            of_python.set_shape([8, 6])
+            sess.run(tf.global_variables_initializer())
+            for epoch in range(6):
+                sess.run(iterator.initializer)
+                following = of_python if epoch % 2 else of_iterator
+                batch, ended = sess.run(following), False
+                while not ended:
+                    ended = True
+                    with record.error(f"{k} {epoch} ends"):
+                        batch = sess.run([following, train], {x: batch})[0]
+                        ended = False
+                record.value(f"{k} {epoch}", sess.run(tf.trainable_variables()))
+
+
+def program_checked(record):
+    """Checks that fail in a step that also trains, in no order with its updates: these come about."""
+    x, y = tf.placeholder(tf.float32, [4, 3], name="x"), tf.placeholder(tf.float32, [4, 1], name="y")
+    loss = tf.reduce_mean(tf.log(y) * _layers(x, 3, True))
+    train = tf.train.AdamOptimizer(0.1).minimize(loss)
+    steps = [
+        [tf.check_numerics(loss, "loss"), train],
+        [train, tf.check_numerics(tf.log(y), "log")],
+        [tf.debugging.assert_less(tf.reduce_sum(loss), 1e3), train],
+    ]
+    with tf.Session() as sess:
+        start = tf.global_variables_initializer()
+        sess.run(start)
+        for k in range(18):
+            with record.error(f"{k}"):
+                sess.run(steps[k % 3], {x: np.linspace(-1, 1, 12).reshape(4, 3) * (k % 5), y: np.full([4, 1], k // 3 % 2 * 2.0)})
+            record.value(f"{k}", sess.run(tf.trainable_variables()))
+            if k // 3 % 2 == 0:
+                sess.run(start)

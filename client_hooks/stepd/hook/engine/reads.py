@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import NamedTuple
 
-from stepd.hook.engine import rules
+from stepd.hook.engine import failing, rules
 from stepd.hook.engine.graphview import GraphView, name_of_state
 from stepd.hook.engine.kinds import Kind
 from stepd.hook.engine.op_defs import input_types, is_pure, output_types
@@ -200,7 +200,9 @@ class Unordered:
     def settled(self, view: GraphView, step: StepKind) -> bool:
         """Is all that the step reads and writes in some order, by the graph or because the read comes first?"""
         if step not in self._settled:
-            self._settled[step] = first_reads(view, step)
+            reads, all_of_them = first_reads(view, step)
+            updates = {First(update, end) for update, end in failing.updates_first(view, step)}
+            self._settled[step] = Settled(reads | updates, all_of_them)
         return self._settled[step].all
 
     def first(self, kind: Kind, held: Collection[str]) -> frozenset[First]:
