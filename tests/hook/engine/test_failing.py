@@ -1,0 +1,105 @@
+"""Which updates of a step come before what may fail in it, and where that would show in something else than the error."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+tf = pytest.importorskip("tensorflow.compat.v1")
+
+from stepd.hook.engine.failing import updates_first  # noqa: E402
+from stepd.hook.engine.graphview import GraphView  # noqa: E402
+from stepd.hook.engine.kinds import step_kind  # noqa: E402
+
+pytestmark = pytest.mark.usefixtures("first_generation")
+
+
+def pairs(*targets: Any, feeds: tuple[Any, ...] = ()) -> set[tuple[str, str]]:
+    """(op type of the update, of what may fail) of a step."""
+    graph = tf.get_default_graph()
+    view = GraphView.parse(graph.as_graph_def().SerializeToString(), lambda name: name)
+    names = [each.name if isinstance(each, tf.Operation) else each.op.name for each in targets]
+    found = updates_first(view, step_kind([feed.name for feed in feeds], [], names))
+    return {(view.nodes[update].op, view.nodes[end].op) for update, end in found}
+
+
+def trained(x: Any, name: str = "w") -> tuple[Any, Any]:
+    """A variable and a step that trains it on `x`."""
+    w = tf.get_variable(name, [3], initializer=tf.ones_initializer(), use_resource=True)
+    return w, tf.train.GradientDescentOptimizer(0.1).minimize(tf.reduce_sum(tf.square(x * w)))
+
+
+UPDATE = "ResourceApplyGradientDescent"
+
+
+def following() -> Any:
+    return tf.data.make_one_shot_iterator(tf.data.Dataset.range(3)).get_next()
+
+
+def test_training_comes_before_the_end_of_other_data_and_before_checks() -> None:
+    with tf.Graph().as_default():
+        x = tf.placeholder(tf.float32, [3])
+        _, train = trained(x)
+        queue = tf.FIFOQueue(3, tf.float32, [[]])
+        assert pairs(train, following()) == {(UPDATE, "IteratorGetNext")}
+        assert pairs(train, queue.dequeue()) == {(UPDATE, "QueueDequeueV2")}
+        assert pairs(train, tf.py_func(lambda: 1.0, [], tf.float32)) == {(UPDATE, "PyFunc")}
+        assert pairs(train, tf.check_numerics(tf.log(x), "")) == {(UPDATE, "CheckNumerics")}
+        assert pairs(train, tf.debugging.assert_less(x, 9.0)) == {(UPDATE, "Assert")}
+        assert pairs(train) == set()
+
+
+def test_what_trains_on_the_data_and_counters_come_as_they_come() -> None:
+    with tf.Graph().as_default():
+        batch = tf.cast(following(), tf.float32)
+        _, train = trained(batch)
+        step = tf.train.get_or_create_global_step()
+        assert pairs(train, step.assign_add(1)) == set()
+        assert pairs(train, feeds=(batch,)) == set()
+
+
+def test_of_a_chain_of_updates_the_last_is_waited_for() -> None:
+    with tf.Graph().as_default():
+        x, step = tf.placeholder(tf.float32, [3]), tf.train.get_or_create_global_step()
+        w = tf.get_variable("w", [3], use_resource=True)
+        train = tf.train.AdamOptimizer(0.1).minimize(tf.reduce_sum(tf.square(x * w)), step)
+        assert pairs(train, following()) == {("AssignAddVariableOp", "IteratorGetNext")}
+
+
+def test_no_read_that_plainly_comes_early_comes_late() -> None:
+    with tf.Graph().as_default():
+        w, train = trained(tf.placeholder(tf.float32, [3]))
+        looked_up = tf.gather(w, following())
+        _, other = trained(tf.placeholder(tf.float32, [3]), "other")
+        assert pairs(train, looked_up) == set()
+        assert pairs(other, looked_up) == {(UPDATE, "IteratorGetNext")}
+        kept = tf.get_variable("kept", [3], use_resource=False)
+        written = kept.assign(tf.placeholder(tf.float32, [3]) * 2.0).op
+        assert pairs(written, tf.check_numerics(kept._ref(), "")) == set()  # it reads the very memory
+
+
+def test_what_python_and_queues_see_first_they_see_first() -> None:
+    with tf.Graph().as_default():
+        x = tf.placeholder(tf.float32, [3])
+        _, train = trained(x)
+        one, other = (tf.py_func(lambda a: a, [given], tf.float32) for given in (x, x * 2.0))
+        queue = tf.FIFOQueue(3, tf.float32, [[3]])
+        assert pairs(train, one, other) == set()
+        assert pairs(train, queue.dequeue(), queue.size()) == set()
+        assert pairs(train, queue.dequeue(), tf.FIFOQueue(3, tf.float32, [[3]]).size()) == {(UPDATE, "QueueDequeueV2")}
+
+
+def test_nobody_waits_for_what_may_wait_for_others_or_not_come() -> None:
+    with tf.Graph().as_default():
+        x = tf.placeholder(tf.float32, [3])
+        _, of_queue = trained(tf.FIFOQueue(3, tf.float32, [[3]]).dequeue(), "a")
+        assert pairs(of_queue, following()) == set()
+        with tf.control_dependencies([tf.debugging.assert_less(x, 9.0)]):
+            checked = tf.identity(x)
+        _, of_checked = trained(checked, "b")
+        assert pairs(of_checked, tf.check_numerics(tf.log(x), "")) == set()  # plainly this one is heard of, also where both fail
+        taken = tf.placeholder_with_default(True, [])
+        w = tf.get_variable("c", [3], use_resource=True)
+        in_branch = tf.cond(taken, lambda: w.assign_add(x * 2.0), lambda: w.read_value())
+        assert pairs(in_branch, following()) == set()
