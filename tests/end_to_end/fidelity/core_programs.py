@@ -38,6 +38,7 @@ CORE = frozenset(
         "fetches.composites",
         "fetches.bad",
         "functions.failing",
+        "functions.reading",
         "functions.tf_function",
         "functions.partitioned_call",
         "gating.fed_between",

@@ -186,3 +186,26 @@ def program_failing(record):
             for which, step in enumerate(steps):
                 with record.error(f"{which} {k}"):
                     record.value(f"{which} {k}", sess.run(step, {x: np.arange(3 if k % 3 else 4) + 1.0, n: 1 if k % 3 else k % 2}))
+
+
+def program_reading(record):
+    """A training step whose function checks what it is given, and reads a variable itself: what the check says is heard of."""
+    w = tf.get_variable("w", [3], initializer=tf.ones_initializer(), use_resource=True)
+
+    @tf.function
+    def checked(a):
+        tf.debugging.assert_less(tf.reduce_sum(a), 9.0, message="too large")
+        return a * 2.0 * w
+
+    x = tf.placeholder(tf.float32, [3], name="x")
+    c = tf.tanh(x * w) + 1.0
+    with tf.control_dependencies([c]):
+        t = checked(x)
+    loss = tf.reduce_sum(c * tf.exp(-w)) + tf.reduce_sum(t * w)
+    train = tf.train.GradientDescentOptimizer(0.001).minimize(loss)
+    with tf.Session() as sess:
+        sess.run(w.initializer)
+        for k in range(20):
+            with record.error(f"{k}"):
+                sess.run(train, {x: [10.0 if k % 3 == 2 else 1.0, 0.2, 1.0]})
+            record.value(f"{k}", sess.run(w))

@@ -360,3 +360,32 @@ def test_queues_are_called_in_errors_as_if_no_session_had_been_restarted(hooked:
         session.run(other)
         assert restarted(listener.engines[-1], replies(), session, other).ok
         assert sorted(numbers_told(session, queues)) == [max(later) + 1, max(later) + 2]
+
+
+def test_what_a_step_put_before_it_failed_is_in_the_queue(hooked: Any, replies: Any) -> None:
+    listener = hooked()
+    x = tf.placeholder(tf.float32, [])
+    queue = tf.FIFOQueue(2, tf.float32, shapes=[[]])
+    put, take, size = queue.enqueue(x), queue.dequeue(), queue.size()
+    with tf.control_dependencies([put]):
+        fails = tf.reshape(x, [tf.cast(x * 0.0, tf.int32) + 7])
+    other = tf.constant(1) + 1
+    with tf.Session() as session:
+        session.run(other)
+        (engine,) = listener.engines
+        for k in range(2):
+            session.run(put, {x: k})
+        errors: list[BaseException] = []
+
+        def fail() -> None:
+            try:
+                session.run(fails, {x: 2.0})
+            except tf.errors.InvalidArgumentError as error:
+                errors.append(error)
+
+        producer = start(fail)
+        blocked_in(engine, 1)
+        outcome = restarted(engine, replies(), session, other)
+        assert outcome.ok, outcome.error
+        assert not errors and session.run(size) == 2, "it waits for room, as it did"
+        assert [session.run(take) for _ in range(3)] == [0.0, 1.0, 2.0] and ended(producer) and len(errors) == 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -94,3 +95,58 @@ def test_a_run_waits_until_the_session_has_what_another_thread_is_sending_it(
         found.append(session.run(fetches[0]))
         other.join()
     assert len(found) == 2
+
+
+def test_an_interrupt_as_a_session_takes_in_new_ops_leaves_it_whole(hooked: Callable[..., Any], monkeypatch: Any) -> None:
+    """Later steps failed: what had been taken in was taken in once more."""
+    hooked()
+    handler, import_ops = signal.getsignal(signal.SIGUSR1), capi.import_graph_def
+    with tf.Graph().as_default(), tf.Session() as session:
+        v = tf.get_variable("v", [3], initializer=tf.ones_initializer(), use_resource=True)
+        session.run(v.initializer)
+        total = tf.reduce_sum(v, name="total")
+        nested: list[float] = []
+
+        def interrupted(*args: Any) -> Any:
+            made = import_ops(*args)
+            signal.pthread_kill(threading.main_thread().ident, signal.SIGUSR1)
+            return made
+
+        def saves(number: int, frame: Any) -> None:
+            monkeypatch.setattr(capi, "import_graph_def", import_ops)
+            nested.append(float(session.run(total)))
+            raise TimeoutError
+
+        signal.signal(signal.SIGUSR1, saves)
+        try:
+            monkeypatch.setattr(capi, "import_graph_def", interrupted)
+            with pytest.raises(TimeoutError):
+                session.run(total)
+        finally:
+            signal.signal(signal.SIGUSR1, handler)
+        assert nested == [3.0] and session.run(total) == 3.0
+        assert session.run(tf.square(total)) == 9.0
+
+
+def test_an_interrupt_in_a_partial_run_does_not_end_it(hooked: Callable[..., Any], two_devices: Any, monkeypatch: Any) -> None:
+    listener, run = hooked(), capi.prun_session
+    with tf.Graph().as_default(), tf.Session(config=two_devices) as session:
+        a, b = tf.placeholder(tf.float32, []), tf.placeholder(tf.float32, [])
+        one = tf.add(a, 1.0, name="one")
+        other = one * b
+        session.run(other, {a: 1.0, b: 1.0})
+        (engine,) = listener.engines
+        with engine.lock:
+            away = LiveStrategy("away", {"one": engine.devices()[1].name})
+            assert requests.switch_now(engine, engine.switcher(), away, engine.kinds.all()).ok
+        handle = session.partial_run_setup([one, other], [a, b])
+
+        def interrupted(*args: Any) -> Any:
+            monkeypatch.setattr(capi, "prun_session", run)
+            run(*args)
+            raise KeyboardInterrupt
+
+        monkeypatch.setattr(capi, "prun_session", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            session.partial_run(handle, one, {a: 2.0})
+        assert session.partial_run(handle, other, {b: 5.0}) == 15.0

@@ -44,8 +44,14 @@ def may_fail_apart(view: GraphView, node: Node) -> bool:
     """
     if op_defs.function_attrs(node.op) == () or "Dataset" in node.op:
         return False
-    bodies = view.bodies(node.proto)
-    return runs_as_one(node.proto) or any(body.attr["_noinline"].b or any(map(_checks, body.node_def)) for body in bodies)
+    return runs_as_one(node.proto) or any(body.attr["_noinline"].b for body in view.bodies(node.proto)) or has_checks(view, node)
+
+
+def has_checks(view: GraphView, node: Node) -> bool:
+    """Does a function that an op calls check anything, so that TensorFlow does not inline it?"""
+    if op_defs.function_attrs(node.op) == () or "Dataset" in node.op:
+        return False
+    return any(map(_checks, (inner for body in view.bodies(node.proto) for inner in body.node_def)))
 
 
 def _checks(node: Any) -> bool:

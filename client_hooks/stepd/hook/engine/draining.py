@@ -64,9 +64,11 @@ def quiet_moment(engine: SessionEngine, draining: Draining | None, seconds: floa
 class Delivery:
     """What the thread of a run that was let end owes to a queue, and the run that pays it: one in flight like any other."""
 
-    def __init__(self, engine: SessionEngine, put: Put) -> None:
+    def __init__(self, engine: SessionEngine, put: Put, done: bool) -> None:
+        """`done`: the run did not fail; one that did may have done so before it put anything."""
         self._engine = engine
         self.put = put
+        self.done = done
         self.elements: list[queues.Element] = []
         self.settled = threading.Event()
         self.kind = _Owed(put)
@@ -144,9 +146,9 @@ class Draining:
         """What a run that ends now has to do for what was taken out; called with the gate's lock held."""
         known = isinstance(kind, _Owed) or kind.step in self._uses
         put = self._use(kind).put if known else None
-        if not done or put is None or put.queue not in self.taken:
+        if put is None or put.queue not in self.taken or (isinstance(kind, _Owed) and not done):
             return None
-        self._deliveries.setdefault(put.queue, []).append(Delivery(self._engine, put))
+        self._deliveries.setdefault(put.queue, []).append(Delivery(self._engine, put, done))
         return self._deliveries[put.queue][-1]
 
     def empty(self, seconds: float) -> bool:
@@ -223,8 +225,10 @@ class Draining:
         self._engine.queue_ops = ops
         for queue, deliveries in self._deliveries.items():
             elements = beyond.get(queue, [])
+            done = [delivery for delivery in deliveries if delivery.done]
+            owing = done if len(elements) <= len(done) else deliveries  # some put theirs before they failed
             for k, element in enumerate(elements):
-                deliveries[max(0, len(deliveries) - len(elements) + k)].elements.append(element)
+                owing[max(0, len(owing) - len(elements) + k)].elements.append(element)
             for delivery in deliveries:
                 delivery.settled.set()
         self._deliveries, self.taken = {}, {}

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 
-from stepd.hook.engine import rules
+from stepd.hook.engine import calls, rules
 from stepd.hook.engine.before import Before
 from stepd.hook.engine.graphview import GraphView, split_input
 from stepd.hook.engine.op_defs import is_pure
@@ -33,7 +33,7 @@ _MOST = 2000  # pairs that a step is looked at for
 def updates_first(view: GraphView, step: StepKind) -> frozenset[tuple[str, str]]:
     """(update, op that may fail) of a step: the first before the second. Neither needs the other."""
     run = executed(view, step)
-    failing = [name for name in run if view.nodes[name].op in _CHECKS | _DATA]
+    failing = [name for name in run if view.nodes[name].op in _CHECKS | _DATA or calls.has_checks(view, view.nodes[name])]
     updates = [name for name in run if _is_update(view.nodes[name].op) and not _is_small(view, run, name)] if failing else []
     if not updates or len(updates) * len(failing) > _MOST:
         return frozenset()

@@ -180,7 +180,10 @@ def extend_graph(self: Any) -> None:
         try:
             engine.extend()
             return
-        except Exception as e:  # the program's fault or the hook's: TensorFlow says which
+        except BaseException as e:  # the program's fault or the hook's: TensorFlow says which
+            if not engine.has_refused(e):
+                hide_frames(e)
+                raise
             if not (engine.ran or engine.closed or engine.was_reset):
                 _fall_back(self, engine, e)
                 engine = None
@@ -206,7 +209,10 @@ def extend_session(raw: Any) -> None:
         try:
             engine.extend()
             return
-        except Exception:  # TensorFlow says what is wrong
+        except BaseException as e:  # TensorFlow says what is wrong
+            if not engine.has_refused(e):
+                hide_frames(e)
+                raise
             log.debug("session %s was not extended", engine.session_id, exc_info=True)
     try:
         capi.extend_session(raw)

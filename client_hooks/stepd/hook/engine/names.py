@@ -98,6 +98,11 @@ def repair_error(
     set_text(error, (waits() if _BROKEN_OFF.fullmatch(at_home) else "") or at_home)
 
 
+def is_broken_off(text: str) -> bool:
+    """Does an error say nothing but that a transfer was broken off?"""
+    return _BROKEN_OFF.fullmatch(one_error(text)) is not None
+
+
 def _repair_undecodable(error: UnicodeDecodeError, aliases: dict[str, str]) -> None:
     """TensorFlow met an error whose text, which quotes the program's data, is no text: Python says at which byte."""
     text = error.object.decode("utf-8", "surrogateescape")

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from tensorflow.python.framework import errors
+
 from stepd.hook.engine import capi, names
 from stepd.hook.engine.kinds import Kind, Route
 
@@ -88,7 +90,7 @@ class PartialRuns:
             except BaseException as e:
                 self._repair(e, None)
                 raise
-        done = True
+        done = False
         try:
             mapped = {known.feeds.get(t, t): value for t, value in feeds.items()}
             result = capi.prun_session(engine.raw, known.handle, mapped, [known.fetches.get(t, t) for t in fetches])
@@ -96,7 +98,9 @@ class PartialRuns:
             done = not known.left
             return result
         except BaseException as e:
-            done = not any(words in str(e) for words in _NOTHING_RAN)
+            if not isinstance(e, errors.OpError):  # a signal handler's: whether TensorFlow ran anything is not known
+                known.left.add(None)
+            done = isinstance(e, errors.OpError) and not any(words in str(e) for words in _NOTHING_RAN)
             if done:  # TensorFlow ends no other run of the session well from here on; in a new one it would
                 engine.bound = engine.bound or "a partial run failed, which may have broken the session, plainly too"
             self._repair(e, known.route)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from stepd.hook import clocks
 from stepd.hook.collector import pause
-from stepd.hook.engine import capi, chaos_switches, error_words, names, worker_words
+from stepd.hook.engine import capi, chaos_switches, error_words, hidden, names, worker_words
 from stepd.hook.engine.draining import Delivery
 from stepd.hook.engine.kinds import Kind, Route
 from stepd.hook.engine.told import Traced
@@ -107,7 +107,7 @@ class Runs:
             result = call(route)
         except BaseException as e:
             error = type(e).__name__
-            self._failed(kind, route, e, called, called)
+            self._failed(kind, route, e, feeds, called, called)
             raise
         finally:
             seconds = _clock() - begin
@@ -118,8 +118,8 @@ class Runs:
                     engine.told.ran(kind, strategy, begin, False, error, None, feeds)
             else:
                 notes.ended.append((kind.step, begin, seconds, _thread()))
-        if isinstance(owed, Delivery):
-            owed.deliver(options, begin)
+            if isinstance(owed, Delivery):  # of a run that failed, too: plainly it would have waited before that
+                owed.deliver(options, begin)
         return result
 
     def run_on(self, options: Any, feeds: Any, fetches: Any, targets: Any, metadata: Any, route: Route | None) -> Any:
@@ -163,7 +163,7 @@ class Runs:
             result = call(route)
         except BaseException as e:
             error = type(e).__name__
-            self._failed(kind, route, e, called, ready is not None)
+            self._failed(kind, route, e, feeds, called, ready is not None)
             raise
         finally:
             kind.ran(_clock() - begin, engine.gate.held - held)  # counted while it is in flight: restarts go by the count
@@ -172,13 +172,15 @@ class Runs:
                 engine.told.use_metadata(kind, metadata, traced, error)
             if engine.told.observer is not None:
                 engine.told.ran(kind, strategy, begin, switched, error, traced, feeds)
-        if isinstance(owed, Delivery):
-            owed.deliver(options, begin)
+            if isinstance(owed, Delivery):
+                owed.deliver(options, begin)
         return result
 
-    def _failed(self, kind: Kind, route: Route | None, error: BaseException, called: bool, by_callable: bool) -> None:
+    def _failed(self, kind: Kind, route: Route | None, error: BaseException, feeds: Any, called: bool, by_callable: bool) -> None:
         engine = self._engine
         engine.kinds.uncertain.add(kind.step)
+        if route is not None and feeds is not None:
+            hidden.tell(engine, kind, route, feeds, error)
         if route is not None or engine.cluster is not None:
             reader = functools.partial(error_words.reader, engine, kind, called)
             waits = functools.partial(error_words.waits, engine, kind)

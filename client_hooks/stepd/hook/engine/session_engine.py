@@ -31,6 +31,7 @@ from stepd.hook.engine.registry import Registry
 from stepd.hook.engine.routing import Routing
 from stepd.hook.engine.runs import Runs
 from stepd.hook.engine.settings import EngineSettings
+from stepd.hook.engine.shield import unbroken
 from stepd.hook.engine.state import inventory
 from stepd.hook.engine.switcher import Switcher
 from stepd.hook.engine.terms import Known
@@ -111,8 +112,10 @@ class SessionEngine:
     def extend(self) -> None:
         """In place of `_extend_graph`: bring the mirror up to date when the user has added ops."""
         # In this order: another thread may be between having a mirror that is not stale and the session's having all of it.
-        if not self.mirror.stale() and not self._behind:
-            return
+        if self.mirror.stale() or self._behind:
+            unbroken(self._extend)  # else a signal handler finds half of it, or leaves it so
+
+    def _extend(self) -> None:
         with self.mirror.user_graph._session_run_lock(), self.lock:
             if self.raw is None:
                 raise SwitchRefusedError("another thread has found that the graph cannot be mirrored")
@@ -133,6 +136,10 @@ class SessionEngine:
             self.unoptimized = self.unoptimized or self.mirror.is_left_as_it_is()
         if not first:
             self.told.tell("graph_extended")
+
+    def has_refused(self, error: BaseException) -> bool:
+        """Is it for its graph that the session was not extended, and not what a signal handler raised meanwhile?"""
+        return error is self._unsent or isinstance(error, SwitchRefusedError)
 
     def is_named(self) -> bool:
         """Has the program's config a name for its session? Only one of a process may bear it."""

@@ -1,0 +1,86 @@
+"""The error that a broken-off transfer hides: of a function that stays a call, with a check in it.
+
+Such a function ends all transfers of its step before the call itself fails, and what waits for one may fail first. So the call is
+made once more, where making it changes nothing, and what it says then is what the step says. It must not know how steps are routed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+from tensorflow.python.framework import errors
+
+from stepd.hook.engine import calls, capi, names, op_defs, rules
+from stepd.hook.engine.graphview import GraphView, Node
+from stepd.hook.engine.kinds import Kind, Route
+from stepd.hook.log import logger as log
+from stepd.hook.order.steps import executed
+
+if TYPE_CHECKING:
+    from stepd.hook.engine.session_engine import SessionEngine
+
+_LOCK_SECONDS = 1.0  # the run is still in flight: who holds the lock may be waiting for it
+_HARMLESS = frozenset({"Assert", "CheckNumerics", "CheckNumericsV2", "NoOp", "Placeholder", "ReadVariableOp", "VariableShape"})
+
+
+def tell(engine: SessionEngine, kind: Kind, route: Route, feeds: Mapping[Any, Any], error: BaseException) -> None:
+    """Have the `error` of a run of `kind` say what the function says that ended it. `feeds`: the user's TF_Output -> value."""
+    if not isinstance(error, errors.CancelledError) or engine.closed or not names.is_broken_off(str(error.message)):
+        return
+    fed = {route.feeds[tensor]: value for tensor, value in feeds.items()}
+    for name, operation in _calls(engine, kind):
+        try:
+            capi.run_own(engine.raw, fed, [], [operation])
+        except errors.CancelledError:
+            return
+        except errors.OpError as e:
+            _become(error, e)
+            # By itself a call may be inlined, and the error does not say who called.
+            if (who := f"\n\t [[{name}]]") not in e.message:
+                names.set_text(error, e.message + who)
+            return
+        except Exception as e:
+            log.debug("what ended a step is not known: %s", e)
+            return
+
+
+def _become(error: BaseException, other: errors.OpError) -> None:
+    error.__class__ = type(other)
+    error.__dict__.update(other.__dict__)
+    error.args = other.args
+
+
+def _calls(engine: SessionEngine, kind: Kind) -> list[tuple[str, Any]]:
+    """The names, and the mirror's ops, of the calls in a step of `kind` that may be made once more."""
+    switcher = engine.routing.known_switcher()
+    if switcher is None or not engine.lock.acquire(timeout=_LOCK_SECONDS):
+        return []
+    try:
+        if switcher.live is None:
+            return []
+        view = switcher.view()
+        serving = switcher.live.serving(kind, view)
+        return [(name, serving.operation_of(name)) for name in _again(view, executed(view, kind.step))]
+    finally:
+        engine.lock.release()
+
+
+def _again(view: GraphView, run: frozenset[str]) -> Iterator[str]:
+    """Calls with checks in them, among the ops `run`, that only compute, of what is only computed, read or fed."""
+    for name in view.nodes:
+        if name not in run or not calls.has_checks(view, view.nodes[name]):
+            continue
+        needed = [view.nodes[each] for each in view.ancestors([name]) if each in run]
+        if all(_is_harmless(view, node) for node in needed):
+            yield name
+
+
+def _is_harmless(view: GraphView, node: Node) -> bool:
+    if op_defs.function_attrs(node.op) == ():
+        return node.op in _HARMLESS or node.op in rules.VARIABLES or op_defs.is_pure(node.op)
+    bodies = view.bodies(node.proto)
+    inner = [each for body in bodies for each in body.node_def]
+    return bool(bodies) and all(
+        each.op in _HARMLESS or op_defs.is_pure(each.op) or op_defs.function_attrs(each.op) != () for each in inner
+    )
