@@ -77,8 +77,11 @@ def number_ends(error: BaseException, kind: Kind, route: Route | None, called: b
         output = f"{found[1]}:{found[2]}"
         return f"{found[1]}_{found[2]}_{ends.index(output)}" if output in ends else found[0]
 
-    text = _DEAD_END.sub(lambda found: str(ends.index(here[int(found[0])][1])), text)
-    names.set_text(error, _END.sub(taking, text))
+    def dead(found: re.Match[str]) -> str:
+        number = int(found[0])  # perhaps of another session's step, which an error quotes
+        return str(ends.index(here[number][1])) if number < len(here) else found[0]
+
+    names.set_text(error, _END.sub(taking, _DEAD_END.sub(dead, text)))
 
 
 def _ends(kind: Kind, called: bool) -> list[str]:

@@ -1,7 +1,7 @@
 """The error that a broken-off transfer hides: of a function that stays a call, with a check in it.
 
 Such a function ends all transfers of its step before the call itself fails, and what waits for one may fail first. So the call is
-made once more, where making it changes nothing, and what it says then is what the step says. It must not know how steps are routed.
+made once more, where making it changes nothing, and what it says then is what the step says. It must not know what a strategy is.
 """
 
 from __future__ import annotations
