@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pytest
 
 tf = pytest.importorskip("tensorflow.compat.v1")
@@ -95,6 +96,9 @@ def test_nobody_waits_for_what_may_wait_for_others_or_not_come() -> None:
         x = tf.placeholder(tf.float32, [3])
         _, of_queue = trained(tf.FIFOQueue(3, tf.float32, [[3]]).dequeue(), "a")
         assert pairs(of_queue, following()) == set()
+        called = tf.function(lambda: tf.numpy_function(lambda: np.ones(3, np.float32), [], tf.float32))()
+        _, of_python = trained(called, "d")
+        assert pairs(of_python, following()) == set()
         with tf.control_dependencies([tf.debugging.assert_less(x, 9.0)]):
             checked = tf.identity(x)
         _, of_checked = trained(checked, "b")

@@ -26,7 +26,10 @@ _DATA = frozenset({
 })  # fmt: skip
 _PYTHON = frozenset({"PyFunc", "EagerPyFunc", "PyFuncStateless", "Print", "PrintV2"})
 # Stateful, but who comes first does not show.
-_DRAWS = ("Random", "TruncatedNormal", "Multinomial", "ParameterizedTruncatedNormal", "Stateful")
+_DRAWS = (
+    "Random", "TruncatedNormal", "Multinomial", "ParameterizedTruncatedNormal", "StatefulUniform", "StatefulStandardNormal",
+    "StatefulTruncatedNormal", "StatefulRandom",
+)  # fmt: skip
 _MOST = 2000  # pairs that a step is looked at for
 
 
