@@ -110,6 +110,7 @@ class Actor:
 
     def __init__(self, record, model):
         self.record, self.model, self.callables = record, model, []
+        self.open, self.added = [], []  # sessions; variables that came later
         self.acts = sorted(name for name in dir(self) if name.startswith("act_"))
 
     def act(self, label, session):
@@ -218,7 +219,9 @@ class Actor:
             variable = tf.get_variable(
                 f"new{number}", [2], initializer=tf.ones_initializer(), use_resource=model.chance(0.5), trainable=False
             )
-            session.run(variable.initializer)
+            self.added.append(variable)
+            for each in self.open:  # of two variables without a value either is named
+                each.run(variable.initializer)
             new = variable * 2.0 + tf.reduce_mean(given)
         elif way == 1:
             new = tf.gradients(tf.reduce_sum(given), model.x, unconnected_gradients="zero")[0]
@@ -258,13 +261,14 @@ def act(record, seed, carried):
         for life in range(2):
             config = tf.ConfigProto(inter_op_parallelism_threads=int(drawn.randint(2)), allow_soft_placement=bool(drawn.randint(2)))
             sessions.append(tf.Session(config=config))
-            sessions[-1].run(actor.model.start)
+            sessions[-1].run([actor.model.start, [variable.initializer for variable in actor.added]])
+            actor.open.append(sessions[-1])
             sessions[-1].run(actor.model.iterator.initializer, {actor.model.number: 3})
             for k in range(ACTS):
                 number = -1 if actor.model.chance(0.7) else drawn.randint(len(sessions))
                 actor.act(f"{seed} {life} {k}", sessions[number])
             if actor.model.chance(0.4):
-                sessions[-1].close()
+                actor.open.pop().close()
         for session in sessions:
             session.close()
         record.graph(f"{seed} graph")
