@@ -69,15 +69,15 @@ def test_copies_do_without_the_waits_where_that_makes_no_difference(
     assert f"; {len(told)} waits lifted; " in live.plan.order_said if told else "lifted" not in live.plan.order_said
     assert (member in told) == (order is Order.AUTO) and told.get(member, barrier) == barrier
     waits = {
-        name: [i for i in nodes[copy.name_of(member)].input if i.startswith("^")] for name, copy in {1: live, 2: alone}.items()
+        name: [i for i in nodes[copy.ops.name_of(member)].input if i.startswith("^")] for name, copy in {1: live, 2: alone}.items()
     }
-    assert waits[2] == [f"^{alone.name_of(barrier)}"]
+    assert waits[2] == [f"^{alone.ops.name_of(barrier)}"]
     assert (alone is live) == (order is Order.NONE)
     if order is Order.AUTO:
         (opened,) = waits[1]
         assert opened.endswith("-open") and nodes[opened[1:]].op == "PlaceholderWithDefault"
-        kept = live.name_of(member + "_1")
-        assert f"^{live.name_of(barrier)}" in nodes[kept].input
+        kept = live.ops.name_of(member + "_1")
+        assert f"^{live.ops.name_of(barrier)}" in nodes[kept].input
 
 
 def test_a_step_that_reads_and_writes_in_no_order_keeps_all_waits(hooked: Callable[..., Any], two_devices: Any) -> None:

@@ -159,8 +159,8 @@ def test_in_a_copy_the_write_waits_for_the_read_and_nothing_is_dragged(hooked: C
             session.run(train)
             nodes = {n.name: n for n in graph_pb2.GraphDef.FromString(capi.graph_handle_bytes(switcher.mirror.graph.handle)).node}
             copies = {kind: switcher.live.serving(kind, switcher.view()) for kind in (beside, alone)}
-            waits = {kind: f"^{copy.name_of(reader)}" in nodes[copy.name_of(writer)].input for kind, copy in copies.items()}
+            waits = {kind: f"^{copy.ops.name_of(reader)}" in nodes[copy.ops.name_of(writer)].input for kind, copy in copies.items()}
             last = float(session.run(v))
     assert float(first) in (0.0, 1.0) and found == [2.0 + i for i in range(8)] and last == 11.0
     assert waits == {beside: True, alone: False}
-    assert copies[alone].name_of(writer) != writer
+    assert copies[alone].ops.name_of(writer) != writer

@@ -51,8 +51,4 @@ def has_checks(view: GraphView, node: Node) -> bool:
     """Does a function that an op calls check anything, so that TensorFlow does not inline it?"""
     if op_defs.function_attrs(node.op) == () or "Dataset" in node.op:
         return False
-    return any(map(_checks, (inner for body in view.bodies(node.proto) for inner in body.node_def)))
-
-
-def _checks(node: Any) -> bool:
-    return node.op in ("Assert", "CheckNumerics", "CheckNumericsV2")
+    return any(inner.op in rules.CHECKS for body in view.bodies(node.proto) for inner in body.node_def)

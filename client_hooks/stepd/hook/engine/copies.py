@@ -15,9 +15,10 @@ from tensorflow.core.framework import graph_pb2
 
 from stepd.hook.engine import ballast, capi, graphview, terms
 from stepd.hook.engine.classify import Classes
+from stepd.hook.engine.copied_ops import CopiedOps
 from stepd.hook.engine.copy import copied_nodes
 from stepd.hook.engine.devices import Devices
-from stepd.hook.engine.graphview import GraphView, Node, split_input
+from stepd.hook.engine.graphview import GraphView, split_input
 from stepd.hook.engine.home import home
 from stepd.hook.engine.homes import Homes
 from stepd.hook.engine.kinds import Kind, Route
@@ -73,10 +74,7 @@ class Copy:
         self._reading: dict[frozenset[First], Copy] = {}
         self._possible: dict[frozenset[First], frozenset[First]] = {}
         self._table = 0
-        self._operations: dict[str, Any] = {}
-        self._to_fetch: dict[str, tuple[str, Any]] = {}  # what is fetched in the place of a sum, and its name
-        self._here: dict[str, str] = {}
-        self._nodes: dict[str, Node] = {}  # as they were made
+        self.ops = CopiedOps(mirror)
         self._weights: dict[StepKind, int] = {}  # of the ballast that a step is asked for
         self.unlike: dict[StepKind, str] = {}  # step that was compared -> an op that computes something else than plainly, or ""
         # Of kinds that were prepared for.
@@ -120,17 +118,9 @@ class Copy:
         serves = barriers.serves(view, lifts, kind.step, run) and shared_reads.serve(self.plan.shares, kind.step, run)
         return serves and (not (lifts or any(share.op in run for share in self.plan.shares)) or self._settled(kind))
 
-    def name_of(self, op: str) -> str:
-        """The mirror's name for a user op under this copy."""
-        return self._here_names().get(op, op)
-
-    def operation_of(self, op: str) -> Any:
-        """The mirror's operation for a user op under this copy."""
-        return self._operations.get(op) or self._mirror.operation(op)
-
     def names_of(self, op: str) -> list[str]:
         """All names that a user op has under this copy, whatever step runs it."""
-        return [self.name_of(op), *(other.name_of(op) for other in self._others())]
+        return [copy.ops.name_of(op) for copy in (self, *self._others())]
 
     def is_stale(self) -> bool:
         """Has the graph grown since the plan was made or adopted? Then `adopt` comes before anything else."""
@@ -150,14 +140,14 @@ class Copy:
             return False
         plan = sharing(lifting(plan, self.plan.lifts, view), self.plan.shares)
         plan = reading(ordered(plan, still_possible(self.plan.order, classes), view), reads, view)
-        for name in self._operations:
+        for name in self.ops.operations:
             if plan.splits.get(name) != self.plan.splits.get(name) or plan.sums.get(name) != self.plan.sums.get(name):
                 return False
             if (name in plan.apart) != (name in self.plan.apart):
                 return False
             if name not in plan.changed or plan.device_of.get(name) != self.plan.device_of.get(name):
                 return False
-            if any(source in plan.changed and source not in self._operations for source, _ in view.nodes[name].inputs):
+            if any(source in plan.changed and source not in self.ops.operations for source, _ in view.nodes[name].inputs):
                 return False  # what is to be fed elsewhere now was not when this was copied
         if plan.variables != self.plan.variables:
             return False
@@ -182,16 +172,15 @@ class Copy:
     def made(self, view: GraphView) -> ballast.Made:
         """What it is made of, and where that lies."""
         device, plain = functools.partial(self._device, view), functools.partial(self._home, view)
-        fetched = {name: here for name, (here, _) in self._to_fetch.items()}
-        return ballast.Made(self._nodes, self._here_names(), fetched, self.plan.device_of, device, plain)
+        return ballast.Made(self.ops.nodes, self.ops.names(), self.ops.fetched_names(), self.plan.device_of, device, plain)
 
     def _copied(self, view: GraphView, needed: set[str]) -> list[Any]:
         needed = needed | {share.by for share in self.plan.shares if share.op in needed}
-        missing = [n for n in view.nodes if n in needed and n in self.plan.changed and n not in self._operations]
+        missing = [n for n in view.nodes if n in needed and n in self.plan.changed and n not in self.ops.operations]
         for name in missing:
             if name in self.plan.variables:
                 handle = self._homes.handle(name, self.plan.variables[name])
-                self._operations[name], self._here[name] = handle.operation, handle.name
+                self.ops.add(name, handle.name, handle.operation)
         missing = [name for name in missing if name not in self.plan.variables]
         if not missing:
             return []
@@ -201,7 +190,7 @@ class Copy:
         adds = plan.reads, plan.sums, plan.apart, plan.lifts, plan.shares
         mark = self._new_prefix()
         mixed = self._devices is not None and self._devices.mixed
-        nodes = copied_nodes(view, missing, self._here_names(), mark, *where, *adds, functools.partial(self._home, view), mixed)
+        nodes = copied_nodes(view, missing, self.ops.names(), mark, *where, *adds, functools.partial(self._home, view), mixed)
         if rounds.never_ends(nodes):
             raise ValueError("ops of the copy would wait for each other through a loop: no step of it would end")
         if self.plan.order.way is Order.NATIVE:
@@ -216,10 +205,11 @@ class Copy:
         wanted = [node.name for node in nodes]
         made = capi.import_graph_def(self._mirror.graph, graph.SerializeToString(), tensors, controls, wanted)
         for name, here, operation in zip(missing, wanted, made, strict=False):  # what ties an order comes behind the copies
-            self._operations[name], self._here[name] = operation, here
-        self._nodes |= {node.name: graphview.made(node) for node in nodes}
+            self.ops.add(name, here, operation)
+        self.ops.nodes |= {node.name: graphview.made(node) for node in nodes}
         last = zip(to_fetch, wanted[len(wanted) - len(to_fetch) :], made[len(made) - len(to_fetch) :], strict=True)
-        self._to_fetch |= {name: (here, operation) for name, here, operation in last}
+        for name, here, operation in last:
+            self.ops.fetch_by(name, here, operation)
         return made
 
     def _splits(self, view: GraphView, names: Sequence[str]) -> tuple[dict[str, Chosen], Facts | None]:
@@ -242,17 +232,13 @@ class Copy:
     def _home(self, view: GraphView, name: str) -> str:
         return "" if self._devices is None else home(view, self._devices, view.nodes[name])
 
-    def _here_names(self) -> dict[str, str]:
-        aliases = {name: here for name, (here, _) in self._mirror.aliases.items()}
-        return aliases | self._here
-
     def _outside(
         self, view: GraphView, inside: Iterable[str], nodes: Iterable[Any]
     ) -> tuple[dict[tuple[str, int], Any], dict[str, Any]]:
         """Input mappings of a batch, which becomes `nodes`: inputs that are in the mirror already, by the names they have there."""
         batch = set(inside)
         given = {name for node in nodes for name in node.input}
-        names = self._here_names()
+        names = self.ops.names()
         tensors: dict[tuple[str, int], Any] = {}
         controls: dict[str, Any] = {}
         seen = self.plan.seen(view)
@@ -261,7 +247,7 @@ class Copy:
         for source, index in needed:
             if source in batch:
                 continue
-            operation = self.operation_of(source)
+            operation = self.ops.operation_of(source)
             here = names.get(source, source)
             if index < 0:
                 controls[here] = operation
@@ -273,47 +259,22 @@ class Copy:
 
     def route(self, kind: Kind) -> Route:
         """The kind's handles in the mirror."""
-        fetches = [self._fetched(t) for t in kind.fetches]
-        targets = [self._operation(op) for op in kind.targets]
-        targets += [self._operations[name] for name in self.sums_of(capi.op_name(t.oper) for t in kind.fetches)]
+        fetches = [self.ops.fetch(t) for t in kind.fetches]
+        targets = [self.ops.operation(op) for op in kind.targets]
+        targets += [self.ops.operations[name] for name in self.ops.sums_of(capi.op_name(t.oper) for t in kind.fetches)]
         targets += self.besides(kind, (capi.op_name(t.oper) for t in kind.fetches), map(capi.op_name, kind.targets))
-        feeds = {t: self._output(t) for t in kind.feeds}
+        feeds = {t: self.ops.output(t) for t in kind.feeds}
         return Route(feeds, fetches, targets)
 
     def serves(self, kind: Kind) -> bool:
         """Is anything copied of what a run of `kind` asks for?"""
-        return not self._operations.keys().isdisjoint(kind.ops())
+        return self.ops.any_of(kind.ops())
 
     def besides(self, kind: Kind, *ops: Iterable[str]) -> list[Any]:
         """What else of the mirror a run of `kind`, which asks for the user's `ops`, is asked for. One that asks for none that is
         copied stays just as it is, and is not built anew: what Grappler once took for a constant (a pattern's files, say) may have
         changed."""
-        if not any(op in self._operations for each in ops for op in each):
+        if not any(map(self.ops.any_of, ops)):
             return []
         found = self._mirror.lowest, self._mirror.ballast.of(self._weights.get(kind.step, 0))
         return [operation for operation in found if operation is not None]
-
-    def sums_of(self, fetched: Iterable[str]) -> list[str]:
-        """The user's sums among the ops `fetched` that are fetched by way of another op: a run is asked for them as well, so that
-        Grappler lets them be, as it does plainly."""
-        return [op for op in dict.fromkeys(fetched) if op in self._to_fetch]
-
-    def fetched_as(self, op: str) -> str:
-        """The mirror's name for a user op under this copy where it is fetched."""
-        return self._to_fetch[op][0] if op in self._to_fetch else self.name_of(op)
-
-    def _fetched(self, out: Any) -> Any:
-        stand_in = self._to_fetch.get(capi.op_name(out.oper)) if self._to_fetch else None
-        return self._output(out) if stand_in is None else capi.output(stand_in[1], 0)
-
-    def _output(self, out: Any) -> Any:
-        operation = self._operation(out.oper)
-        return out if operation is out.oper else capi.output(operation, out.index)
-
-    def _operation(self, operation: Any) -> Any:
-        name = capi.op_name(operation)
-        found = self._operations.get(name)
-        if found is not None:
-            return found
-        alias = self._mirror.aliases.get(name)
-        return alias[1] if alias else operation

@@ -20,7 +20,6 @@ from stepd.hook.order.steps import executed
 from stepd.hook.order.walk import sorted_by_needs
 from stepd.hook.ports import StepKind
 
-_CHECKS = frozenset({"Assert", "CheckNumerics", "CheckNumericsV2"})
 _DATA = frozenset({
     "IteratorGetNext", "IteratorGetNextSync", "PyFunc", "EagerPyFunc", "QueueDequeueV2", "QueueDequeueManyV2", "QueueDequeueUpToV2",
 })  # fmt: skip
@@ -36,7 +35,7 @@ _MOST = 2000  # pairs that a step is looked at for
 def updates_first(view: GraphView, step: StepKind) -> frozenset[tuple[str, str]]:
     """(update, op that may fail) of a step: the first before the second. Neither needs the other."""
     run = executed(view, step)
-    failing = [name for name in run if view.nodes[name].op in _CHECKS | _DATA or calls.has_checks(view, view.nodes[name])]
+    failing = [name for name in run if view.nodes[name].op in rules.CHECKS | _DATA or calls.has_checks(view, view.nodes[name])]
     updates = [name for name in run if _is_update(view.nodes[name].op) and not _is_small(view, run, name)] if failing else []
     if not updates or len(updates) * len(failing) > _MOST:
         return frozenset()
@@ -95,14 +94,14 @@ def _meets(op: str) -> bool:
     """Does an op of this type meet others in something else than variables, and in what order shows? It may wait for them."""
     if op in rules.VARIABLES or rules.works_on_variable(op) or op in rules.CONTROL_FLOW or op == "NoOp":
         return False
-    return op in _CHECKS or (not is_pure(op) and not op.startswith((*_DRAWS, *rules.PER_RUN_PREFIXES)))
+    return op in rules.CHECKS or (not is_pure(op) and not op.startswith((*_DRAWS, *rules.PER_RUN_PREFIXES)))
 
 
 def _met(view: GraphView, name: str) -> str:
     """What an op meets others in: a queue, a table, an iterator, or Python and what it prints."""
     node = view.nodes[name]
     given = [source for source, index in node.inputs if index >= 0]
-    if node.op in _CHECKS:
+    if node.op in rules.CHECKS:
         return name
     return given[0] if given and node.op not in _PYTHON else ""
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from stepd.hook.engine.session_engine import SessionEngine
 
 _LOCK_SECONDS = 1.0  # the run is still in flight: who holds the lock may be waiting for it
-_HARMLESS = frozenset({"Assert", "CheckNumerics", "CheckNumericsV2", "NoOp", "Placeholder", "ReadVariableOp", "VariableShape"})
+_HARMLESS = rules.CHECKS | {"NoOp", "Placeholder", "ReadVariableOp", "VariableShape"}
 
 
 def tell(engine: SessionEngine, kind: Kind, route: Route, feeds: Mapping[Any, Any], error: BaseException) -> None:
@@ -61,7 +61,7 @@ def _calls(engine: SessionEngine, kind: Kind) -> list[tuple[str, Any]]:
             return []
         view = switcher.view()
         serving = switcher.live.serving(kind, view)
-        return [(name, serving.operation_of(name)) for name in _again(view, executed(view, kind.step))]
+        return [(name, serving.ops.operation_of(name)) for name in _again(view, executed(view, kind.step))]
     finally:
         engine.lock.release()
 

@@ -102,9 +102,9 @@ class LastReads:
                 continue
             op, index = split_input(fetch)
             here = split_input(source)[0]
-            tensors[here, index] = capi.output(copy.operation_of(op), index)
+            tensors[here, index] = capi.output(copy.ops.operation_of(op), index)
             for name, user in zip(awaited, self._wanted_of(kind, view)[fetch], strict=True):
-                controls[name] = copy.operation_of(user)
+                controls[name] = copy.ops.operation_of(user)
             node = graph.node.add(name=f"{names.copy_name(op, self._new_prefix())}-last", op="Identity")
             node.input.extend([source, *(f"^{name}" for name in awaited)])
             node.attr["T"].type = output_types(view.nodes[op].proto)[index] % 100  # of what the reference is to
@@ -136,8 +136,8 @@ class LastReads:
         """(fetch, its key in `_made`) of what `kind` reads last."""
         for fetch, awaited in self._wanted_of(kind, view).items():
             op, index = split_input(fetch)
-            source = f"{copy.name_of(op)}:{index}"
-            yield fetch, (source, tuple(copy.name_of(name) for name in awaited))
+            source = f"{copy.ops.name_of(op)}:{index}"
+            yield fetch, (source, tuple(copy.ops.name_of(name) for name in awaited))
 
     def _wanted_of(self, kind: Kind, view: GraphView) -> dict[str, tuple[str, ...]]:
         if not concerns(self._mirror, kind):

@@ -20,7 +20,7 @@ ITERATORS = frozenset({"IteratorV2", "OneShotIterator"})
 _GIVEN = frozenset({"Placeholder", "PlaceholderV2"})
 # What they read, rules.MADE_ONCE too, changes, or may take its time to be there again.
 _READS_THE_WORLD = rules.MADE_ONCE | {"DatasetToSingleElement", "ReduceDataset"}
-_CHECKS = frozenset({"Assert", "NoOp", "Print", "PrintV2", "CheckNumerics", "CheckNumericsV2"})  # give nothing
+_GIVE_NOTHING = rules.CHECKS | {"NoOp", "Print", "PrintV2"}
 # Those whose function gives a data set.
 _OF_PARTS = frozenset({
     "FlatMapDataset", "IndexFlatMapDataset", "InterleaveDataset", "ParallelInterleaveDataset", "ParallelInterleaveDatasetV2",
@@ -69,7 +69,7 @@ def _gives_the_same(view: GraphView, node: Any) -> bool:
         return True  # its functions run when elements are wanted
     if op_defs.is_stateful(node.op):
         is_handle = bool(outputs) and all(kind == types_pb2.DT_RESOURCE for kind in outputs) and not node.input
-        return node.op in _CHECKS or (is_handle and node.op not in ITERATORS)
+        return node.op in _GIVE_NOTHING or (is_handle and node.op not in ITERATORS)
     reads = any(map(_is_state, op_defs.input_types(node)))
     return not reads and node.op not in _GIVEN | _READS_THE_WORLD and all(_gives_the_same(view, inner) for inner in bodies)
 

@@ -63,7 +63,7 @@ def compare(copy: Copy, graphs: Iterable[graph_pb2.GraphDef]) -> tuple[int, tupl
             missed.append(NotHonoured(op, asked, device))
     for op, chosen in copy.plan.splits.items():
         for k, asked in enumerate(chosen.devices):
-            device = got.get(part_name(copy.name_of(op), k), "")
+            device = got.get(part_name(copy.ops.name_of(op), k), "")
             honoured += device == asked
             if device not in ("", asked):
                 missed.append(NotHonoured(f"{op} (part {k})", asked, device))

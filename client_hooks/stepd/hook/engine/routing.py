@@ -247,14 +247,14 @@ class Routing:
         if live is None or self._switcher is None:
             return self._engine.mirror.name_here(op) + colon + index
         serving = live.serving(kind, self._switcher.view())
-        return (serving.fetched_as(op) if fetched else serving.name_of(op)) + colon + index
+        return (serving.ops.fetched_as(op) if fetched else serving.ops.name_of(op)) + colon + index
 
     def sums_fetched(self, fetches: Iterable[str], kind: Kind) -> list[str]:
         """The user's sums that a callable of `kind` must be asked for besides what it fetches (`Copy.sums_of`)."""
         if self._switcher is None or self._switcher.live is None:
             return []
         serving = self._switcher.live.serving(kind, self._switcher.view())
-        return serving.sums_of(name.partition(":")[0] for name in fetches)
+        return serving.ops.sums_of(name.partition(":")[0] for name in fetches)
 
     def besides(self, ends: Iterable[str], kind: Kind) -> list[str]:
         """What else of the mirror a callable of `kind`, which asks for `ends`, must be asked for (`Copy.besides`)."""

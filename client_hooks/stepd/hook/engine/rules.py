@@ -71,6 +71,9 @@ WITHOUT_MEMORY = frozenset({
     "LoadAndRemapMatrix", "GenerateVocabRemapping", "RunHandlerWithoutState",
 })  # fmt: skip
 
+# They give what they are given, or an error.
+CHECKS = frozenset({"Assert", "CheckNumerics", "CheckNumericsV2"})
+
 # Calls of functions that are inlined before they run.
 INLINED = frozenset({"PartitionedCall", "StatefulPartitionedCall"})
 

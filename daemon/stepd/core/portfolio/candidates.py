@@ -5,16 +5,18 @@ Also what the user's code names, and every single device. A candidate is a place
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import product
 
 import numpy as np
 
 from stepd.core.placement.sharing_out import Shares, least_first
 from stepd.core.portfolio.labels import Labelling, op_cost
+from stepd.core.portfolio.pool import Candidate
 from stepd.core.prepared import SLOW, Prepared, device_speeds
 from stepd.core.problem import Float, Index, Problem
 from stepd.core.reach import connected
+from stepd.core.strategy import Strategy
 
 
 def single_devices(prepared: Prepared) -> Iterator[tuple[str, Index]]:
@@ -28,6 +30,17 @@ def single_devices(prepared: Prepared) -> Iterator[tuple[str, Index]]:
         seen.add(kind)
         wish = np.full(prepared.n_groups, device, dtype=np.int32)
         yield f"single device {device}", allowed_near(prepared, wish)
+
+
+def to_begin_with(problem: Problem, prepared: Prepared, natural: Index, starts: Sequence[Strategy], named: bool) -> list[Candidate]:
+    """The single devices in the order `natural`, int32 [n], then `starts`, then, if `named`, the user's devices."""
+    group = prepared.tables.group
+    found = [Candidate(origin, groups[group], natural) for origin, groups in single_devices(prepared)]
+    for start in starts:
+        found.append(Candidate(str(start.planner.get("algorithm", "start")), start.placement.copy(), start.priority.copy()))
+    if named:
+        found += [Candidate(origin, groups[group], natural) for origin, groups in user_placement(problem, prepared)]
+    return found
 
 
 def allowed_near(prepared: Prepared, wish: Index) -> Index:

@@ -176,17 +176,9 @@ class _Search:
         natural = natural_priority(self.problem)
         before = compilations(run_step)
         began = self.options.clock()
-        self.first = [
-            Candidate(origin, groups[self.prepared.tables.group].astype(np.int32), natural)
-            for origin, groups in candidates.single_devices(self.prepared)
-        ] + [
-            Candidate(str(start.planner.get("algorithm", "start")), start.placement.copy(), start.priority.copy())
-            for start in starts
-        ]
         cold = not at_hand(run_step)
-        if cold:  # what the user's code names would come later, and there may be no time for that
-            named = candidates.user_placement(self.problem, self.prepared)
-            self.first += [Candidate(origin, groups[self.prepared.tables.group], natural) for origin, groups in named]
+        # What the user's code names would come later; where kernels are to be compiled there may be no time for that.
+        self.first = candidates.to_begin_with(self.problem, self.prepared, natural, starts, named=cold)
         judge = simulate_slowly if cold else simulate_placement
         best: tuple[bool, float] | None = None
         for tried, candidate in enumerate(self.first):
