@@ -10,9 +10,8 @@ from __future__ import annotations
 import enum
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from statistics import median
 
-from stepd.hook.stats import mann_whitney_less
+from stepd.hook.stats import mann_whitney_less, median
 
 BASELINE_STEPS = 5  # plain steps of the old strategy that a trial needs before it may start
 CHECKPOINTS = (3, 5, 8, 12, 20, 30, 45, 64)

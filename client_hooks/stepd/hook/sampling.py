@@ -9,10 +9,9 @@ overdraws the bucket (one step can) pays it back: nothing is traced and nothing 
 
 from __future__ import annotations
 
-from statistics import median
-
 from stepd.hook.clock import KindClock, SessionClock
 from stepd.hook.ports import RunRecord
+from stepd.hook.stats import median
 
 HOUR = 3600.0
 BURST_SHARE = 0.1

@@ -1,14 +1,22 @@
-"""The rank test of the guard. numpy only (TensorFlow brings it)."""
+"""The rank test of the guard, and medians. numpy only (TensorFlow brings it)."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from functools import lru_cache
 
 import numpy as np
 
 EXACT_PAIRS = 400  # up to this product of sample sizes, and without ties, the exact distribution of U is used
+
+
+def median(values: Collection[float]) -> float:
+    """The middle one of one or more values, or half way between the two in the middle.
+
+    Not `statistics`' own: a program may have a module of that name beside its script, which is what an import would find.
+    """
+    return float(np.median(np.fromiter(values, dtype=float)))
 
 
 def mann_whitney_less(sample: Sequence[float], reference: Sequence[float]) -> float:

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import enum
 from dataclasses import dataclass, field
-from statistics import median
 
 from stepd.hook.clock import KindClock, SessionClock
 from stepd.hook.guard import CHECKPOINTS, Judgement, Samples
 from stepd.hook.model import LiveStrategy, Way
+from stepd.hook.stats import median
 
 BASELINE_WINDOW = 40  # latest steps of the old strategy that a trial is compared with
 

@@ -7,7 +7,6 @@ It must not know what is made of that.
 from __future__ import annotations
 
 import functools
-import graphlib
 import operator
 import weakref
 from collections import Counter
@@ -17,7 +16,7 @@ from typing import NamedTuple
 from stepd.hook.engine import rules
 from stepd.hook.engine.graphview import GraphView, Node
 from stepd.hook.engine.races import is_write
-from stepd.hook.order.walk import NEXT
+from stepd.hook.order.walk import NEXT, sorted_by_needs
 
 _HANDS_ON = rules.UNDOES_BROADCASTING & {"Sum", "Reshape", "Identity"}
 _MOST = 16  # ops that are looked through: an exponent's gradient has nine
@@ -183,9 +182,8 @@ def _before(view: GraphView, bits: Mapping[str, int]) -> dict[str, int]:
     """Op -> the bits of what comes before it; of a loop, in its first round. None, where a program made a cycle of its own."""
     before: dict[str, int] = {}
     awaited = {name: [] if node.op in NEXT else [source for source, _ in node.inputs] for name, node in view.nodes.items()}
-    try:
-        order = [*graphlib.TopologicalSorter(awaited).static_order()]
-    except graphlib.CycleError:
+    order = sorted_by_needs(awaited)
+    if order is None:
         return dict.fromkeys(view.nodes, 0)
     for name in order:
         before[name] = functools.reduce(operator.or_, (before[source] | bits.get(source, 0) for source in awaited[name]), 0)
