@@ -9,6 +9,7 @@ import json
 import os
 from collections.abc import Mapping
 
+from stepd.hook import files
 from stepd.hook.log import logger
 from stepd.hook.model import SwitchOutcome
 from stepd.hook.trial import TrialVerdict
@@ -26,11 +27,11 @@ class Report:
             return
         line = json.dumps({"event": event, "pid": os.getpid(), "session": session, **fields}) + "\n"
         try:
-            file = os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o644)
+            file = files.open_descriptor(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o644)
             try:
-                os.write(file, line.encode())  # one write of a line: processes do not mix
+                files.write(file, line.encode())  # one write of a line: processes do not mix
             finally:
-                os.close(file)
+                files.close(file)
         except OSError as error:
             logger.error("STEPD_REPORT=%s cannot be written: %s", self._path, error)
             self._path = ""

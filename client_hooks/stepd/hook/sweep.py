@@ -9,10 +9,10 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
-import shutil
-import time
 from collections.abc import Iterable
 from pathlib import Path
+
+from stepd.hook import clocks, files
 
 # A new folder is there for a moment before it is marked.
 _YOUNG_SECONDS = 60.0
@@ -20,9 +20,9 @@ _YOUNG_SECONDS = 60.0
 
 def mark(folder: Path) -> int:
     """Mark `folder` as this process's; returns the descriptor to close when it is not any more. Children do not inherit it."""
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    descriptor = files.open_descriptor(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     with contextlib.suppress(OSError):  # a file system without locks: nobody sweeps there
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        files.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     return descriptor
 
 
@@ -31,19 +31,19 @@ def sweep(folders: Iterable[Path], older_than: float = _YOUNG_SECONDS) -> list[P
     gone = []
     for folder in folders:
         with contextlib.suppress(OSError):
-            about = folder.lstat()
-            if about.st_uid == os.getuid() and time.time() - about.st_mtime > older_than and _unmarked(folder):
-                shutil.rmtree(folder)
+            about = files.lstat(folder)
+            if about.st_uid == os.getuid() and clocks.time_ns() / 1e9 - about.st_mtime > older_than and _unmarked(folder):
+                files.remove(folder)
                 gone.append(folder)
     return gone
 
 
 def _unmarked(folder: Path) -> bool:
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC | os.O_NOFOLLOW)
+    descriptor = files.open_descriptor(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC | os.O_NOFOLLOW)
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        files.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         return False
     finally:
-        os.close(descriptor)
+        files.close(descriptor)
     return True

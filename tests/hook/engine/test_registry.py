@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,13 @@ tf = pytest.importorskip("tensorflow.compat.v1")
 
 class Named:
     session_id = "s1"  # of all: one process may have several
+
+
+@dataclass(frozen=True)
+class Raw:
+    """What is at an address."""
+
+    address: int
 
 
 def test_what_lies_where_a_replaced_session_lay_is_deleted_and_made_again() -> None:
@@ -43,14 +51,54 @@ def test_a_restart_goes_on_where_its_own_sessions_lay_but_not_where_anothers_did
 def test_an_engine_that_goes_takes_all_its_sessions_and_nobody_elses() -> None:
     registry, one, other = Registry[Any](), Named(), Named()
     for engine, first in ((one, 0), (other, 100)):
-        registry.answers(engine, first)
+        registry.answers(engine, Raw(first))
         for k in range(12):
-            registry.replaced(first + k, first + k + 1)
-    registry.dismiss(one, 12)
-    assert not any(registry.get(k) for k in range(14))
-    assert [k for k in range(100, 113) if registry.get(k) is other] == list(range(104, 113))
-    registry.dismiss(other, 112)
+            registry.replaced(Raw(first + k), Raw(first + k + 1))
+    registry.dismiss(one, Raw(12))
+    assert not any(registry.get(Raw(k)) for k in range(14))
+    assert [k for k in range(100, 113) if registry.get(Raw(k)) is other] == list(range(104, 113))
+    registry.dismiss(other, Raw(112))
     assert not registry._engines and not registry._retired
+
+
+def test_an_engine_answers_for_what_another_object_still_holds_however_often_it_is_replaced() -> None:
+    registry, engine = Registry[Any](), Named()
+    held = Raw(0)
+    registry.answers(engine, held)
+    for k in range(20):
+        registry.replaced(Raw(k) if k else held, Raw(k + 1))
+    assert [k for k in range(21) if registry.get(Raw(k)) is engine] == [0, *range(12, 21)]
+    del held
+    registry.replaced(Raw(20), Raw(21))
+    assert [k for k in range(22) if registry.get(Raw(k)) is engine] == list(range(13, 22))
+
+
+def test_an_object_that_took_over_a_sessions_attributes_goes_on_with_it(hooked: Any, tmp_path: Path) -> None:
+    """It calls TensorFlow with the raw session that it took over, which is gone after a restart."""
+    listener = hooked(chaos=Chaos(1, "restart", devices=2), state_dir=tmp_path)
+    v = tf.get_variable("v", initializer=1.0)
+    add = tf.assign_add(v, 1.0)
+    session = tf.Session()
+
+    class Wrapper(tf.Session):
+        def __init__(self, inner: Any) -> None:
+            self.__dict__.update(inner.__dict__)
+
+        def __del__(self) -> None:
+            pass  # the other one deletes it
+
+    session.run(v.initializer)
+    wrapper = Wrapper(session)
+    names = [device.name for device in wrapper.list_devices()]
+    for _ in range(12):
+        session.run(add)
+    assert sum(outcome.ok for outcome in listener.switches) > 9
+    assert wrapper.run(v) == 13.0
+    assert [device.name for device in wrapper.list_devices()] == names
+    wrapper.close()
+    for what in (lambda: session.run(v), session.close):
+        with pytest.raises(tf.errors.CancelledError, match="Session has been closed"):
+            what()
 
 
 def test_a_plain_session_is_not_taken_for_one_that_a_restart_replaced(

@@ -73,6 +73,16 @@ def answered(plainly: Callable[..., Any], own: Callable[[SessionEngine], Callabl
     return call
 
 
+def current(plainly: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """A C function on a raw session, which an object that took over a session's attributes may call with one that is gone."""
+
+    def call(raw: Any) -> Any:
+        engine = engines.get(raw)
+        return plainly(raw if engine is None else engine.raw)
+
+    return call
+
+
 def release_callable(raw: Any, handle: Any) -> None:
     """TF_SessionReleaseCallable."""
     engine = engines.get(raw)

@@ -81,6 +81,7 @@ get_buffer: Any = c.TF_GetBuffer
 repaired_buffers: dict[Any, bytes] = {}
 _new_session: Any = c.TF_NewSessionRef
 close_session: Any = c.TF_CloseSession
+list_session_devices: Any = c.TF_SessionListDevices
 extend_session: Any = c.ExtendSession
 delete_buffer: Any = c.TF_DeleteBuffer
 
@@ -240,7 +241,7 @@ def _trim() -> Any:
 
 def list_devices(session: Any) -> list[tuple[str, str, int]]:
     """(name, type, memory in bytes) of the session's devices."""
-    raw = c.TF_SessionListDevices(session)
+    raw = list_session_devices(session)
     try:
         return [
             (c.TF_DeviceListName(raw, i), c.TF_DeviceListType(raw, i), c.TF_DeviceListMemoryBytes(raw, i))

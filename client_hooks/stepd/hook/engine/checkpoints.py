@@ -6,14 +6,13 @@ Complete or not there at all (it is written beside and renamed), until the new s
 
 from __future__ import annotations
 
+import contextlib
 import os
-import shutil
-import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from stepd.hook import sweep
+from stepd.hook import files, sweep
 from stepd.hook.engine.settings import EngineSettings
 
 _PARTIAL = ".tmp"
@@ -39,7 +38,7 @@ class Checkpoint:
 
     def begin(self) -> None:
         """Make the folder."""
-        self.partial.mkdir(parents=True, mode=0o700)
+        files.make(self.partial, 0o700)
         self._mark = sweep.mark(self.partial)
 
     @property
@@ -48,19 +47,20 @@ class Checkpoint:
 
     def complete(self) -> None:
         """Flush what was written to the disk, then give it its name."""
-        for path in [*self.partial.iterdir(), self.partial]:
-            descriptor = os.open(path, os.O_RDONLY)
+        for path in [*(self.partial / name for name in files.listdir(self.partial)), self.partial]:
+            descriptor = files.open_descriptor(path, os.O_RDONLY)
             try:
-                os.fsync(descriptor)
+                files.fsync(descriptor)
             finally:
-                os.close(descriptor)
-        self.partial.rename(self.folder)
+                files.close(descriptor)
+        files.rename(self.partial, self.folder)
 
     def remove(self) -> None:
         for folder in (self.folder, self.partial):
-            shutil.rmtree(folder, ignore_errors=True)
+            with contextlib.suppress(OSError):
+                files.remove(folder)
         if self._mark is not None:
-            os.close(self._mark)
+            files.close(self._mark)
             self._mark = None
 
 
@@ -72,4 +72,4 @@ def clean(settings: EngineSettings) -> None:
 
 
 def state_dir(settings: EngineSettings) -> Path:
-    return settings.state_dir or Path(tempfile.gettempdir()) / f"stepd-{os.getuid()}"
+    return settings.state_dir or Path(files.temporary()) / f"stepd-{os.getuid()}"

@@ -8,10 +8,12 @@ TensorFlow's own savers lose it then. It must not know sessions.
 from __future__ import annotations
 
 import mmap
+import os
 import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
+from stepd.hook import files
 from stepd.hook.engine.graphview import GraphView
 
 _SHUFFLES = frozenset({
@@ -50,12 +52,17 @@ def _repeated(ops: Mapping[str, str], given: Mapping[str, Iterable[str]]) -> int
 
 def told(folder: Path) -> int:
     """Of how many of these the checkpoint in `folder` says how often they have drawn."""
-    return sum(_told(path) for path in folder.iterdir() if ".data-" in path.name and path.stat().st_size)
+    return sum(_told(folder / name) for name in files.listdir(folder) if ".data-" in name and files.stat(folder / name).st_size)
 
 
 def _told(path: Path) -> int:
     number, place = 0, 0
-    with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
+    descriptor = files.open_descriptor(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        mapped = mmap.mmap(descriptor, 0, access=mmap.ACCESS_READ)
+    finally:
+        files.close(descriptor)
+    with mapped as data:
         while (place := data.find(_KEY, place)) >= 0:
             name = _NAME.search(data[max(0, place - _LONGEST) : place])
             number += name is not None and not _OF_AN_ELEMENT.search(name[1])

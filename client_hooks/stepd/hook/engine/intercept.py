@@ -19,6 +19,7 @@ from tensorflow.python.framework import errors
 from stepd.hook.engine import capi, error_words, patches, placements, session_config
 from stepd.hook.engine.answers import (
     answered,
+    current,
     delete_buffer,
     engines,
     get_buffer,
@@ -173,9 +174,14 @@ def _forget(owner: int) -> None:
         patches.remove()
 
 
+def _engine_of(session: Any) -> SessionEngine | None:
+    """The engine of a session, or of one whose attributes it shares."""
+    return _owners.get(id(session)) or engines.get(getattr(session, "_session", None))
+
+
 def extend_graph(self: Any) -> None:
     """BaseSession._extend_graph."""
-    engine = _owners.get(id(self)) or engines.get(self._session)  # another object may share the session's attributes
+    engine = _engine_of(self)
     if engine is not None:
         try:
             engine.extend()
@@ -246,17 +252,21 @@ def _fall_back(session: Any, engine: SessionEngine, error: Exception) -> None:
 
 def close(self: Any) -> None:
     """BaseSession.close."""
-    engine = _owners.get(id(self))
+    engine = _engine_of(self)
     if engine is not None:
         engine.close()
         if engine.last_devices is not None:  # the session on its workers has been closed by a reset, and would say so
             self._closed = True
-    patches.original(capi.BaseSession, "close")(self)
+    try:
+        patches.original(capi.BaseSession, "close")(self)
+    except BaseException as e:
+        hide_frames(e)
+        raise
 
 
 def list_devices(self: Any) -> list[Any]:
     """BaseSession.list_devices, without what chaos has added; devices keep the numbers that they had when first asked for."""
-    engine = _owners.get(id(self))
+    engine = _engine_of(self)
     if engine is not None and engine.last_devices is not None and not self._closed:
         return list(engine.last_devices)
     try:
@@ -294,10 +304,12 @@ _SESSION_PATCHES: dict[str, Any] = {
 }
 _C_PATCHES: dict[str, Any] = {
     "ExtendSession": extend_session,
+    "TF_CloseSession": current(capi.close_session),
     "TF_DeleteBuffer": delete_buffer,
     "TF_GetBuffer": get_buffer,
     "TF_NewSessionRef": new_session_ref,
     "TF_Reset": reset,
+    "TF_SessionListDevices": current(capi.list_session_devices),
     "TF_SessionMakeCallable": answered(capi.make_callable, lambda engine: engine.callables.make),
     "TF_SessionPRunSetup_wrapper": answered(capi.prun_setup, lambda engine: engine.partial_runs.setup),
     "TF_SessionPRun_wrapper": answered(capi.prun_session, lambda engine: engine.partial_runs.run),

@@ -6,18 +6,24 @@ An iterator that is made again opens its file again, by name. It must not know s
 from __future__ import annotations
 
 import os
-from pathlib import Path
 
-_HERE = Path("/proc/self/fd")
+from stepd.hook import files
+
+_HERE = "/proc/self/fd"
 _GONE = " (deleted)"
+_LONGEST = 4096  # bytes in which a descriptor's flags stand: its second line
 
 
 def gone() -> str:
     """The name of a file that is open for reading alone and has been removed or replaced since; "" if there is none."""
-    for number in _HERE.iterdir() if _HERE.is_dir() else ():
+    try:
+        numbers = files.listdir(_HERE)
+    except OSError:
+        return ""
+    for number in numbers:
         try:
-            name = str(number.readlink())
-            if name.endswith(_GONE) and _is_read_only(number.name):
+            name = files.readlink(f"{_HERE}/{number}")
+            if name.endswith(_GONE) and _is_read_only(number):
                 return name.removesuffix(_GONE)
         except OSError:  # closed meanwhile
             continue
@@ -25,6 +31,10 @@ def gone() -> str:
 
 
 def _is_read_only(number: str) -> bool:
-    lines = Path(f"/proc/self/fdinfo/{number}").read_text(encoding="ascii").splitlines()
+    descriptor = files.open_descriptor(f"/proc/self/fdinfo/{number}", os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        lines = files.read(descriptor, _LONGEST).decode("ascii").splitlines()
+    finally:
+        files.close(descriptor)
     flags = next((line.split()[1] for line in lines if line.startswith("flags:")), "2")
     return int(flags, 8) & os.O_ACCMODE == os.O_RDONLY

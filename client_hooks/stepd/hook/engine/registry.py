@@ -6,12 +6,24 @@ for both as long as anybody holds it.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from typing import Any, Generic, TypeVar
 
 E = TypeVar("E")
-# Of each engine: so many raw sessions that restarts have replaced.
+# Of each engine: so many raw sessions that restarts have replaced, and all that somebody else holds (an object that took over a
+# session's attributes once).
 _MOST_RETIRED = 8
+
+
+def _references() -> int:
+    """How often what a list and a dictionary hold is referred to if nobody else does."""
+    listed = [object()]
+    _known = dict.fromkeys(listed)
+    return sys.getrefcount(listed[0])
+
+
+_OURS = _references()
 
 
 class Registry(Generic[E]):
@@ -47,11 +59,15 @@ class Registry(Generic[E]):
         """
         engine = self._engines[new] = self._engines[old]
         retired = self._retired.setdefault(id(engine), [])
+        for again in (old, new):
+            if again in retired:
+                retired.remove(again)
         retired.append(old)
-        if len(retired) > _MOST_RETIRED:
-            first = retired.pop(0)
-            if first is not new and first not in retired and self._engines.get(first) is engine:
-                del self._engines[first]
+        for k in reversed(range(len(retired) - _MOST_RETIRED)):
+            if retired[k] is not new and sys.getrefcount(retired[k]) <= _OURS:
+                first = retired.pop(k)
+                if self._engines.get(first) is engine:
+                    del self._engines[first]
 
     def dismiss(self, engine: E, raw: Any) -> None:
         """No raw session stands for this engine any more; `raw`: the one that it runs on."""

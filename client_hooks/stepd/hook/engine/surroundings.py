@@ -14,7 +14,7 @@ from typing import NamedTuple
 from tensorflow.core.framework import types_pb2
 from tensorflow.python.framework import config
 
-from stepd.hook import clocks
+from stepd.hook import clocks, files
 from stepd.hook.engine.graphview import GraphView
 
 _LONGEST = 4096  # bytes of a file's name
@@ -33,7 +33,7 @@ class Surroundings(NamedTuple):
 def now() -> Surroundings:
     """What ops would find that are made now."""
     try:
-        folder = str(Path.cwd())
+        folder = files.folder_now()
     except OSError:
         folder = ""
     return Surroundings(folder, bool(config.is_op_determinism_enabled()), clocks.time_ns())
@@ -54,7 +54,7 @@ def against_opening(noted: Surroundings, view: GraphView) -> str:
         pattern = _PATTERN.search(name)
         path = name if pattern is None else name[: name.rfind("/", 0, pattern.start()) + 1]
         try:
-            mode = os.stat(path).st_mode  # noqa: PTH116  of a hundred thousand words of a vocabulary, say, of which none is a file
+            mode = files.stat(path).st_mode  # of a hundred thousand words of a vocabulary, say, of which none is a file
             if stat.S_ISFIFO(mode):
                 return f"{name} is a pipe, which an iterator cannot read again"
             if link := _newer_link(Path(noted.folder, path), noted.unix_nanos):
@@ -75,10 +75,10 @@ def _names(view: GraphView) -> Iterator[bytes]:
 def _newer_link(path: Path, unix_nanos: int) -> str:
     """A symbolic link on the way to a file that was made after this time; "" if there is none."""
     for _ in range(_MOST_LINKS):
-        link = next((each for each in (*reversed(path.parents), path) if each.is_symlink()), None)
+        link = next((each for each in (*reversed(path.parents), path) if files.is_link(each)), None)
         if link is None:
             break
-        if link.lstat().st_mtime_ns > unix_nanos:
+        if files.lstat(link).st_mtime_ns > unix_nanos:
             return str(link)
-        path = Path(link.parent, link.readlink(), path.relative_to(link))
+        path = Path(link.parent, files.readlink(link), path.relative_to(link))
     return ""
