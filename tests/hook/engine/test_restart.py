@@ -23,6 +23,7 @@ from tensorflow.core.protobuf import config_pb2  # noqa: E402
 CRASH = """
 import os, pathlib, signal, sys, threading
 import numpy as np, tensorflow.compat.v1 as tf
+from stepd.hook import files
 from stepd.hook.engine import install, loading, session_engine
 from stepd.hook.engine.settings import EngineSettings
 from stepd.hook.model import LiveStrategy, Way
@@ -50,7 +51,7 @@ with tf.Session() as session:
         session.run(put, {words: ["a", str(k)], pairs: np.random.RandomState(k).randn(2, 2)})
     np.savez(folder / "expected", *session.run(read))
     if where == "saving":
-        pathlib.Path.rename = crash
+        files.rename = crash
     elif where == "restoring":
         loading.Loading.load = crash
     else:

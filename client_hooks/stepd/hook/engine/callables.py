@@ -136,12 +136,12 @@ class Callables:
         # It is let in on the kind's epoch, which is the session's then.
         if metadata is None and epoch == kind.epoch and (notes := runs.let_in(kind)) is not None:
             if epoch == kind.epoch:
-                return runs.noted(kind, notes, lambda _: capi.run_callable(raw, made, values, None), called=True)
+                return runs.noted(kind, notes, lambda _: capi.run_callable(raw, made, values, None), called=True, values=values)
             self._engine.gate.leave(kind)
         one = _Run(self, known, values, metadata)
         traced = self._asked(known, values)
         if traced is None:
-            return runs.guarded(kind, one.call, ready=one.find, called=True)
+            return runs.guarded(kind, one.call, ready=one.find, called=True, values=values)
         fetches, targets = list(kind.fetches), list(kind.targets)
         feeds = dict(zip(kind.feeds, values, strict=True))
         on = functools.partial(runs.run_on, traced.options, feeds, fetches, targets, traced.metadata)

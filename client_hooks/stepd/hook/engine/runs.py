@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import functools
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from stepd.hook import clocks
@@ -95,6 +95,7 @@ class Runs:
         feeds: Any = None,
         options: Any = None,
         called: bool = False,
+        values: Sequence[Any] | None = None,
     ) -> Any:
         """A run of `kind` by `call`, which was let in. The rest is as in `guarded`."""
         engine, gate = self._engine, self._engine.gate
@@ -107,7 +108,7 @@ class Runs:
             result = call(route)
         except BaseException as e:
             error = type(e).__name__
-            self._failed(kind, route, e, feeds, called, called)
+            self._failed(kind, route, e, _fed(kind, feeds, values), called, called)
             raise
         finally:
             seconds = _clock() - begin
@@ -147,9 +148,11 @@ class Runs:
         options: Any = None,
         ready: Callable[[Route | None, int], None] | None = None,
         called: bool = False,
+        values: Sequence[Any] | None = None,
     ) -> Any:
         """Run `call` with the kind's route, as one run in flight that the observer hears of. `ready`: as in `Routing.enter`; given
-        where a callable of the session is run. `called`: does the program run one?"""
+        where a callable of the session is run. `called`: does the program run one? `values`: what it gives
+        that one, in the order of its feeds."""
         engine = self._engine
         if engine.cluster is not None:
             engine.cluster.follow()
@@ -163,7 +166,7 @@ class Runs:
             result = call(route)
         except BaseException as e:
             error = type(e).__name__
-            self._failed(kind, route, e, feeds, called, ready is not None)
+            self._failed(kind, route, e, _fed(kind, feeds, values), called, ready is not None)
             raise
         finally:
             kind.ran(_clock() - begin, engine.gate.held - held)  # counted while it is in flight: restarts go by the count
@@ -188,3 +191,10 @@ class Runs:
         error_words.number_ends(error, kind, route, called, by_callable)
         if engine.cluster is not None:
             worker_words.tell_plainly(error, kind.step)
+
+
+def _fed(kind: Kind, feeds: Any, values: Sequence[Any] | None) -> Any:
+    """What a run was fed, by feed; None where that is not known."""
+    if feeds is not None or values is None or len(values) != len(kind.feeds):
+        return feeds
+    return dict(zip(kind.feeds, values, strict=True))
