@@ -23,6 +23,8 @@ CORE = frozenset(
         "drawn.momentum",
         "edges.held",
         "edges.settled",
+        "errors.beside",
+        "errors.called",
         "errors.checked",
         "errors.ended",
         "errors.ends",

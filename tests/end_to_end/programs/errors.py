@@ -3,6 +3,7 @@
 import numpy as np
 import tensorflow.compat.v1 as tf
 from tensorflow.core.protobuf import config_pb2
+from tensorflow.python.framework import function
 
 
 def program_kernels(record):
@@ -223,3 +224,58 @@ def program_checked(record):
             record.value(f"{k}", sess.run(tf.trainable_variables()))
             if k // 3 % 2 == 0:
                 sess.run(start)
+
+
+def program_beside(record):
+    """What a step updates beside the end of data or what fails: tables, generators, accumulators, variables in functions."""
+    x, n = tf.placeholder(tf.float32, [8, 6], name="x"), tf.placeholder(tf.int64, [], name="n")
+    h = tf.reduce_sum(_layers(x, 6, True), 0)
+    iterator = tf.data.make_initializable_iterator(tf.data.Dataset.range(1))
+
+    def python(number):
+        if number % 2:
+            raise StopIteration("over")
+        return np.float32(number)
+
+    v, kept = (tf.get_variable(name, [6], initializer=tf.zeros_initializer(), use_resource=True) for name in ("v", "kept"))
+    generator = tf.random.Generator.from_seed(9)
+    table = tf.lookup.experimental.MutableHashTable(tf.int64, tf.float32, -1.0)
+    sums = tf.ConditionalAccumulator(tf.float32, [6])
+    with tf.control_dependencies([h]):
+        drawn = generator.normal([3])
+    called = tf.function(lambda a: v.assign_add(a))(h)
+    updates = [drawn, table.insert(n, tf.reduce_sum(h)), sums.apply_grad(h), called, kept.assign_add(h)]
+    ends = [
+        iterator.get_next(),
+        tf.function(lambda: iterator.get_next() + 1)(),
+        tf.function(lambda a: tf.numpy_function(python, [a], tf.float32) + 1.0)(n),
+        tf.py_func(python, [n], tf.float32, stateful=False),
+    ]
+    state = [v, kept, generator.state, table.lookup(n), table.size(), sums.num_accumulated()]
+    with tf.Session() as sess:
+        sess.run([tf.global_variables_initializer(), generator.state.initializer])
+        for k in range(24):
+            if k % 2 == 0:
+                sess.run(iterator.initializer)
+            feeds = {x: np.full([8, 6], 0.1 * k, np.float32), n: k}
+            with record.error(f"{k}"):
+                record.value(f"{k} got", sess.run([ends[k // 2 % 4], *updates], feeds))
+            record.value(f"{k}", sess.run(state, feeds))
+
+
+def program_called(record):
+    """Functions that stay calls, and fail of what they are given."""
+    z = tf.placeholder(tf.float32, [None, None], name="z")
+
+    @function.Defun(tf.float32, noinline=True)
+    def rows(q):
+        return tf.reshape(q, [-1, 3]) * 2.0
+
+    v = tf.get_variable("v", [3], initializer=tf.ones_initializer(), use_resource=True)
+    train = v.assign_add(tf.tanh(tf.reduce_sum(tf.exp(rows(z) * 0.1)) * 0.01 + tf.zeros([3])))
+    with tf.Session() as sess:
+        sess.run(v.initializer)
+        for k in range(20):
+            with record.error(f"{k}"):
+                sess.run(train, {z: np.ones([1, 3 + k % 2]) * 0.1 * k})
+            record.value(f"{k}", sess.run(v))

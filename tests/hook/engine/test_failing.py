@@ -107,3 +107,43 @@ def test_nobody_waits_for_what_may_wait_for_others_or_not_come() -> None:
         w = tf.get_variable("c", [3], use_resource=True)
         in_branch = tf.cond(taken, lambda: w.assign_add(x * 2.0), lambda: w.read_value())
         assert pairs(in_branch, following()) == set()
+
+
+def test_tables_generators_and_functions_are_updated_too() -> None:
+    with tf.Graph().as_default():
+        x = tf.placeholder(tf.float32, [3])
+        total = tf.reduce_sum(tf.square(x))
+        table = tf.lookup.experimental.MutableHashTable(tf.int64, tf.float32, -1.0)
+        generator = tf.random.Generator.from_seed(1)
+        with tf.control_dependencies([total]):
+            drawn = generator.normal([2])
+        v = tf.get_variable("v", [], use_resource=True)
+        called = tf.function(lambda a: v.assign_add(a))(total)
+        insert = table.insert(tf.constant(1, tf.int64), total)
+        assert pairs(insert, following()) == {("LookupTableInsertV2", "IteratorGetNext")}
+        assert pairs(drawn, following()) == {("RngReadAndSkip", "IteratorGetNext")}
+        assert pairs(called, following()) == {("StatefulPartitionedCall", "IteratorGetNext")}
+        found = table.lookup(tf.cast(following(), tf.int64))
+        assert pairs(insert, found) == set()  # plainly what is there may be found first
+
+
+def test_functions_and_python_without_state_end_too() -> None:
+    with tf.Graph().as_default():
+        x = tf.placeholder(tf.float32, [3])
+        _, train = trained(x)
+        iterator = tf.data.make_initializable_iterator(tf.data.Dataset.range(3))
+        called = tf.function(iterator.get_next)()
+        assert pairs(train, called) == {(UPDATE, "StatefulPartitionedCall")}
+        assert pairs(train, tf.py_func(lambda: 1.0, [], tf.float32, stateful=False)) == {(UPDATE, "PyFuncStateless")}
+        assert pairs(train, called, iterator.get_next()) == set()  # who takes the first element?
+        assert pairs(train, called, following()) == {(UPDATE, "StatefulPartitionedCall"), (UPDATE, "IteratorGetNext")}
+
+
+def test_many_updates_come_before_many_checks() -> None:
+    with tf.Graph().as_default():
+        x = tf.placeholder(tf.float32, [3])
+        trains = [trained(x, f"w{k}")[1] for k in range(60)]
+        checks = [tf.check_numerics(tf.log(x + float(k)), "") for k in range(60)]
+        view = GraphView.parse(tf.get_default_graph().as_graph_def().SerializeToString(), lambda name: name)
+        found = updates_first(view, step_kind([], [], [each.name for each in trains] + [each.op.name for each in checks]))
+        assert len(found) == 3600

@@ -1,4 +1,4 @@
-"""The error that a broken-off transfer hides: of a function that stays a call, with a check in it.
+"""The error that a broken-off transfer hides: of a function that stays a call (one with a check in it, say).
 
 Such a function ends all transfers of its step before the call itself fails, and what waits for one may fail first. So the call is
 made once more, where making it changes nothing, and what it says then is what the step says. It must not know what a strategy is.
@@ -6,6 +6,7 @@ made once more, where making it changes nothing, and what it says then is what t
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -18,9 +19,11 @@ from stepd.hook.log import logger as log
 from stepd.hook.order.steps import executed
 
 if TYPE_CHECKING:
+    from stepd.hook.engine.copies import Copy
     from stepd.hook.engine.session_engine import SessionEngine
 
 _LOCK_SECONDS = 1.0  # the run is still in flight: who holds the lock may be waiting for it
+_INSIDE = re.compile(r"\{\{node ([^{}]+)\}\}\]\]$")
 _HARMLESS = rules.CHECKS | {"NoOp", "Placeholder", "ReadVariableOp", "VariableShape"}
 
 
@@ -51,25 +54,49 @@ def _become(error: BaseException, other: errors.OpError) -> None:
     error.args = other.args
 
 
+def name_caller(engine: SessionEngine, kind: Kind, error: BaseException) -> None:
+    """Have the `error` of a run of `kind` say last who called the function that it tells of, where it is told by who waited for it
+    alone."""
+    found = _INSIDE.search(str(error.message)) if isinstance(error, errors.OpError) else None
+    for view, _ in _seen(engine, kind) if found is not None else ():
+        run = executed(view, kind.step)
+        callers = [name for name in view.nodes if name in run and _has(view, view.nodes[name], found[1])]
+        if found[1] not in view.nodes and len(callers) == 1:
+            names.set_text(error, f"{error.message}\n\t [[{callers[0]}]]")
+
+
+def _has(view: GraphView, node: Node, inner: str) -> bool:
+    """Does the op call a function, that stays a call, with an op named `inner` in it?"""
+    bodies = (view.functions[name] for name in op_defs.called(node.proto) if name in view.functions)
+    return calls.may_fail_apart(view, node) and any(each.name == inner for body in bodies for each in body.node_def)
+
+
 def _calls(engine: SessionEngine, kind: Kind) -> list[tuple[str, Any]]:
     """The names, and the mirror's ops, of the calls in a step of `kind` that may be made once more."""
+    return [
+        (name, serving.ops.operation_of(name))
+        for view, serving in _seen(engine, kind)
+        for name in _again(view, executed(view, kind.step))
+    ]
+
+
+def _seen(engine: SessionEngine, kind: Kind) -> Iterator[tuple[GraphView, Copy]]:
+    """The graph, and the copy that runs of `kind` are on, while the lock is held; nothing where it cannot be had."""
     switcher = engine.routing.known_switcher()
     if switcher is None or not engine.lock.acquire(timeout=_LOCK_SECONDS):
-        return []
+        return
     try:
-        if switcher.live is None:
-            return []
-        view = switcher.view()
-        serving = switcher.live.serving(kind, view)
-        return [(name, serving.ops.operation_of(name)) for name in _again(view, executed(view, kind.step))]
+        if switcher.live is not None:
+            view = switcher.view()
+            yield view, switcher.live.serving(kind, view)
     finally:
         engine.lock.release()
 
 
 def _again(view: GraphView, run: frozenset[str]) -> Iterator[str]:
-    """Calls with checks in them, among the ops `run`, that only compute, of what is only computed, read or fed."""
+    """Calls that stay calls, among the ops `run`, that only compute, of what is only computed, read or fed."""
     for name in view.nodes:
-        if name not in run or not calls.has_checks(view, view.nodes[name]):
+        if name not in run or not calls.may_fail_apart(view, view.nodes[name]):
             continue
         needed = [view.nodes[each] for each in view.ancestors([name]) if each in run]
         if all(_is_harmless(view, node) for node in needed):

@@ -188,6 +188,8 @@ class Runs:
             reader = functools.partial(error_words.reader, engine, kind, called)
             waits = functools.partial(error_words.waits, engine, kind)
             names.repair_error(error, engine.routing.user_names(), engine.cluster, reader, waits)
+        if route is not None:
+            hidden.name_caller(engine, kind, error)
         error_words.number_ends(error, kind, route, called, by_callable)
         if engine.cluster is not None:
             worker_words.tell_plainly(error, kind.step)
