@@ -10,13 +10,12 @@ import contextlib
 import functools
 import sys
 import threading
-import weakref
 from typing import Any
 
 from tensorflow.core.protobuf import config_pb2
 from tensorflow.python.framework import errors
 
-from stepd.hook.engine import capi, error_words, patches, placements, session_config
+from stepd.hook.engine import capi, error_words, opening, patches
 from stepd.hook.engine.answers import (
     answered,
     current,
@@ -28,8 +27,6 @@ from stepd.hook.engine.answers import (
     release_callable,
     session_run,
 )
-from stepd.hook.engine.cluster import WorkerPlacer
-from stepd.hook.engine.mirror import Mirror
 from stepd.hook.engine.session_engine import SessionEngine
 from stepd.hook.engine.settings import EngineSettings
 from stepd.hook.engine.staying import sessions_stay
@@ -94,55 +91,19 @@ def new_session_ref(graph: Any, options: Any) -> Any:
         return _made(graph, options)
     _creating.session = None
     observer, settings = _installed[0]
-    log_of_placements = placements.of(session)
-    plain = _copied(session._config)  # the program may change its own later
-    elsewhere = session._target or not session_config.has_cpu(plain)
-    cluster = None if elsewhere or settings.local_cluster is None else settings.local_cluster()
-    asked = plain if log_of_placements is None else log_of_placements.quiet
-    config = session_config.for_chaos(asked, settings, direct=not session._target)
-    added = () if config is None or session._target or cluster is not None else session_config.added_by_chaos(asked, config)
-    native = "a server has executors of its own"
-    if cluster is None and not session._target:
-        config, native = session_config.with_executor(asked, config, settings)
-    elif cluster is not None:
-        native = session_config.at_workers(asked, cluster, settings)
-    if config is None and log_of_placements is not None:
-        config = asked
-    if cluster is not None:
-        capi.set_session_options(options, cluster.target.encode(), cluster.session_config(asked))
-    elif config is not None:
-        capi.set_session_options(options, None, config)
-    soft = asked is None or asked.allow_soft_placement
-    placer = None if cluster is None else WorkerPlacer(cluster.workers, cluster.trainer, soft)
-    # Of a server's session that is a device of the master's own task, which every step may count on.
-    lowest_on = "/device:CPU:0" if cluster is None else cluster.trainer
-    mirror = Mirror(session._graph, placer, lowest_on, session_config.smallest(asked))
+    opened = opening.opening(session, settings)
+    if opened.asks:
+        capi.set_session_options(options, opened.target if opened.cluster is not None else None, opened.config)
     raw = None
     with contextlib.suppress(errors.NotFoundError):  # no such kind of target
-        raw = _made(mirror.graph.handle, options)
+        raw = _made(opened.mirror.graph.handle, options)
     if raw is None:  # what is said of that names the config, which is to be the program's
-        capi.set_session_options(options, None, config_pb2.ConfigProto() if plain is None else plain)
+        capi.set_session_options(options, None, config_pb2.ConfigProto() if opened.plain is None else opened.plain)
         return _made(graph, options)
-    engine = SessionEngine(weakref.ref(session), session, mirror, observer, settings, cluster)
-    if cluster is not None:
-        engine.session_options = (cluster.target.encode(), cluster.session_config(asked))
-    else:
-        engine.session_options = (session._target, asked if config is None else config)
-    engine.plain_config = plain
-    engine.placements = log_of_placements
-    engine.added_devices = added
-    engine.native = native
+    engine = opened.engine(session, observer, settings)
     engine.registry = engines
     _owners[id(session)] = engine
     return raw
-
-
-def _copied(config: Any) -> Any:
-    if config is None:
-        return None
-    made = config_pb2.ConfigProto()
-    made.CopyFrom(config)
-    return made
 
 
 def _made(graph: Any, options: Any) -> Any:
