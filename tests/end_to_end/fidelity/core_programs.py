@@ -92,6 +92,7 @@ CORE = frozenset(
         "rewritten.unlearned",
         "rewritten.waiting",
         "run_options.trace",
+        "run_options.limits",
         "savers.saver",
         "sequences.branches_left",
         "sequences.untrained_encoder",

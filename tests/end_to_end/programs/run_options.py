@@ -1,7 +1,9 @@
 """The user's own RunOptions and RunMetadata: traces, partition graphs, cost graphs, timeouts."""
 
 import threading
+import time
 
+import numpy as np
 import tensorflow.compat.v1 as tf
 from tensorflow.core.protobuf import rewriter_config_pb2
 
@@ -216,3 +218,29 @@ def program_collectives(record):
         for k in range(6):
             record.value(f"{k}", sess.run([reduced, update], {x: [k, 1]}, options=options)[0])
         record.value("v", sess.run(v))
+
+
+def program_limits(record):
+    """Time limits of steps that compute, or are in Python, when they fire: what such a step updates is updated all the same."""
+    x = tf.placeholder(tf.float32, [4, 3], name="x")
+    slow = tf.py_func(lambda a: (time.sleep(0.15), a * np.float32(2.0))[1], [x], tf.float32)
+    slow.set_shape([4, 3])
+    w = tf.get_variable("w", [3, 2], initializer=tf.ones_initializer(), use_resource=True)
+    v = tf.get_variable("v", [4, 3], initializer=tf.zeros_initializer(), use_resource=True)
+    loss = tf.reduce_mean(tf.square(tf.tanh(tf.matmul(slow, w)) - 0.5))
+    train = tf.train.MomentumOptimizer(0.1, 0.9).minimize(loss)
+    step = tf.group(train, v.assign_add(slow))
+    queue = tf.FIFOQueue(2, tf.float32, [[]])
+    taken = queue.dequeue()
+    short, long = tf.RunOptions(timeout_in_ms=20), tf.RunOptions(timeout_in_ms=60000)
+    for config in (None, tf.ConfigProto(operation_timeout_in_ms=25)):
+        with tf.Session(config=config) as sess:
+            sess.run(tf.global_variables_initializer(), options=long)
+            for k in range(9):
+                feeds = {x: np.linspace(-1, 1, 12).reshape(4, 3) * (k + 1)}
+                with record.error(f"{k}"):
+                    record.value(f"{k} got", sess.run([loss, step], feeds, options=(short, long, None)[k % 3])[0])
+                if k % 4 == 3:
+                    with record.error(f"{k} waits"):
+                        sess.run(taken, options=short)
+                record.value(f"{k}", sess.run(tf.global_variables(), options=long))

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
 
-from stepd.hook.engine import rules
+from stepd.hook.engine import calls, rules
 from stepd.hook.engine.before import Before
 from stepd.hook.engine.graphview import GraphView, split_input
 from stepd.hook.engine.op_defs import function_attrs, holds_state, is_pure
@@ -112,6 +112,15 @@ def _ops(view: GraphView, name: str) -> list[str]:
     if function_attrs(op) == () or "Dataset" in op:
         return [op]
     return [op, *(str(inner.op) for body in view.bodies(view.nodes[name].proto) for inner in body.node_def)]
+
+
+def may_wait(view: GraphView, name: str) -> bool:
+    """May an op, or a function that it calls, wait for what another step or thread does, or end when its step is cancelled?"""
+    op, *inner = _ops(view, name)
+    if inner and (op not in rules.INLINED or calls.may_fail_apart(view, view.nodes[name])):
+        return True
+    known = _UPDATES | _PYTHON | rules.CHECKS
+    return any(_meets(each) and each not in known and function_attrs(each) == () for each in (inner or [op]))
 
 
 def _is_update(view: GraphView, name: str) -> bool:

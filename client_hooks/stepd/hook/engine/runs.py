@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from stepd.hook import clocks
 from stepd.hook.collector import pause
-from stepd.hook.engine import capi, chaos_switches, error_words, hidden, names, worker_words
+from stepd.hook.engine import capi, chaos_switches, error_words, hidden, names, time_limits, worker_words
 from stepd.hook.engine.draining import Delivery
 from stepd.hook.engine.kinds import Kind, Route
 from stepd.hook.engine.told import Traced
@@ -40,13 +40,14 @@ class Runs:
             pause.catch_up()
         key = (tuple(fetches), tuple(targets), tuple(feeds))
         kind = engine.kinds.by_handles.get(key) or engine.kinds.make(key)
+        seconds = time_limits.of(engine, kind, options) if options is not None or engine.limit_ms else 0.0
         asks = None
         if options is not None or metadata is not None:
             asks, options, metadata = engine.told.asks(options, metadata)
         if asks is None:
             kind.may_be_asked = True
             if (notes := self.let_in(kind)) is not None:
-                call = functools.partial(self.run_on, options, feeds, fetches, targets, None)
+                call = self._call(seconds, options, feeds, fetches, targets, None)
                 return self.noted(kind, notes, call, feeds, options)
             traced = engine.told.wants(kind, b"" if options is None else capi.buffer_bytes(options))
         else:
@@ -54,12 +55,18 @@ class Runs:
             traced = engine.told.overhears(kind, asks, options, metadata)
         if traced is not None:
             options, metadata = traced.options, traced.metadata
-        call = functools.partial(self.run_on, options, feeds, fetches, targets, metadata)
+        call = self._call(seconds, options, feeds, fetches, targets, metadata)
         try:
             return self.guarded(kind, call, metadata, traced, feeds, options)
         finally:
             if traced is not None:
                 traced.free()
+
+    def _call(self, seconds: float, options: Any, feeds: Any, fetches: Any, targets: Any, metadata: Any) -> Callable[..., Any]:
+        """A plain run, by its route; `seconds`: its time limit, where the hook minds it."""
+        if seconds:
+            return functools.partial(time_limits.run, self._engine, seconds, options, feeds, fetches, targets, metadata)
+        return functools.partial(self.run_on, options, feeds, fetches, targets, metadata)
 
     def notes_of(self, kind: Kind) -> Notes | None:
         """Where a run of `kind` may be noted; None where anything is new about it: another strategy, a switch or a trace to make,

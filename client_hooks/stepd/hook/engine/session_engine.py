@@ -107,6 +107,11 @@ class SessionEngine:
         self.was_reset = False  # by the program, with all sessions of its process
         self.last_devices: list[Any] | None = None  # of one on local workers, when it was reset
 
+    @property
+    def limit_ms(self) -> int:
+        """The time limit that the program's config gives each run; 0 for none."""
+        return 0 if self.plain_config is None else int(self.plain_config.operation_timeout_in_ms)
+
     # -- what the intercepted functions call, on the user's thread -----------------------------------------------------
 
     def opened(self, raw: Any) -> None:
