@@ -147,3 +147,34 @@ def test_many_updates_come_before_many_checks() -> None:
         view = GraphView.parse(tf.get_default_graph().as_graph_def().SerializeToString(), lambda name: name)
         found = updates_first(view, step_kind([], [], [each.name for each in trains] + [each.op.name for each in checks]))
         assert len(found) == 3600
+
+
+def test_no_order_comes_of_python_handles_and_files_that_shows() -> None:
+    with tf.Graph().as_default():
+        x = tf.placeholder(tf.float32, [3])
+        v = tf.get_variable("v", [3], use_resource=True)
+        waited = tf.numpy_function(lambda a: a, [x], tf.float32, stateful=False)
+        said = tf.numpy_function(lambda: np.float32(1.0), [], tf.float32)
+        assert pairs(v.assign(waited), said) == set()  # the first may wait for what the second says
+        table = tf.lookup.experimental.MutableHashTable(tf.int64, tf.float32, -1.0)
+        insert = table.insert(tf.constant(1, tf.int64), tf.reduce_sum(tf.square(x)))
+        element = following()
+        taken = tf.placeholder_with_default(True, [])
+        found = tf.cond(taken, lambda: table.lookup(tf.cast(element, tf.int64)), lambda: 0.0)
+        assert pairs(insert, found, element) == set()
+        _, train = trained(x)
+        iterator = tf.data.make_one_shot_iterator(tf.data.Dataset.range(9))
+        fed = tf.data.Iterator.from_string_handle(tf.placeholder(tf.string, []), tf.int64, []).get_next()
+        assert pairs(train, iterator.get_next(), fed) == set()  # it may be the same one
+        assert pairs(train, fed) == {(UPDATE, "IteratorGetNext")}
+        written = tf.io.write_file("name", tf.as_string(tf.reduce_sum(tf.square(x))))
+        assert pairs(written, element, tf.io.read_file("name")) == set()
+
+
+def test_pure_functions_and_samplers_are_beside_as_anything_else() -> None:
+    with tf.Graph().as_default():
+        x = tf.placeholder(tf.float32, [3])
+        _, train = trained(x)
+        called = tf.function(lambda a: a * 2.0)(x)
+        sampled = tf.random.log_uniform_candidate_sampler(tf.constant([[1]], tf.int64), 1, 2, True, 9)[0]
+        assert pairs(train, called, sampled, following()) == {(UPDATE, "IteratorGetNext")}

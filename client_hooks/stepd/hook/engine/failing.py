@@ -8,12 +8,13 @@ therefore gets control edges from such updates to what may fail. Any op may fail
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
+from typing import Any
 
-from stepd.hook.engine import calls, rules
+from stepd.hook.engine import calls, op_defs, rules
 from stepd.hook.engine.before import Before
-from stepd.hook.engine.graphview import GraphView, split_input
+from stepd.hook.engine.graphview import GraphView, name_of_state, split_input
 from stepd.hook.engine.op_defs import function_attrs, holds_state, is_pure
-from stepd.hook.engine.races import is_write, races
+from stepd.hook.engine.races import HAND_ON, is_write, races
 from stepd.hook.order.conditions import Conditions, conditions
 from stepd.hook.order.rounds import may_need
 from stepd.hook.order.steps import executed
@@ -22,19 +23,22 @@ from stepd.hook.ports import StepKind
 
 _FAILING = rules.CHECKS | {
     "IteratorGetNext", "IteratorGetNextSync", "PyFunc", "EagerPyFunc", "PyFuncStateless",
-    "QueueDequeueV2", "QueueDequeueManyV2", "QueueDequeueUpToV2",
+    "QueueDequeueV2", "QueueDequeueManyV2", "QueueDequeueUpToV2", "ReaderReadV2", "ReaderReadUpToV2", "BarrierTakeMany",
+    "OptionalGetValue",
 }  # fmt: skip
 _PYTHON = frozenset({"PyFunc", "EagerPyFunc", "PyFuncStateless", "Print", "PrintV2"})
 # Beside writes of variables; none of them waits for anybody.
 _UPDATES = frozenset({
-    "RngReadAndSkip", "RngSkip", "LookupTableInsertV2", "LookupTableRemoveV2", "LookupTableImportV2", "WriteFile",
+    "RngReadAndSkip", "RngSkip", "LookupTableInsertV2", "LookupTableRemoveV2", "LookupTableImportV2",
     "AccumulatorApplyGradient", "SparseAccumulatorApplyGradient", "ResourceAccumulatorApplyGradient",
 })  # fmt: skip
 # Stateful, but who comes first does not show.
 _DRAWS = (
     "Random", "TruncatedNormal", "Multinomial", "ParameterizedTruncatedNormal", "StatefulUniform", "StatefulStandardNormal",
-    "StatefulTruncatedNormal", "StatefulRandom",
+    "StatefulTruncatedNormal", "StatefulRandom", "NonDeterministicInts", "SampleDistorted", "CudnnRNN", "AllCandidate",
+    "FixedUnigramCandidate", "LogUniformCandidate", "UniformCandidate",
 )  # fmt: skip
+_ANY = "?"  # something, and it is not known what
 _MOST = 10_000  # pairs that a step is looked at for
 
 
@@ -49,7 +53,7 @@ def updates_first(view: GraphView, step: StepKind) -> frozenset[tuple[str, str]]
     if order is None:
         return frozenset()
     racing = [(race.reader, race.writer) for race in races(view, step, every=True)]
-    meeting = [name for name in run if _meets(view.nodes[name].op) and not _is_handle(view, name)]
+    meeting = [name for name in run if _meeting(view, name)]
     ends = [*failing, *updates, *meeting, *(name for race in racing for name in race)]
     before = Before(view, run, {split_input(name) for name in step.feeds}, dict.fromkeys(ends))
     held = conditions(view, order)
@@ -79,11 +83,12 @@ def _until(before: Before, one: str, other: str) -> bool:
 
 def _may_come_late(view: GraphView, before: Before, end: str, meeting: Collection[str], earlier: Collection[str]) -> bool:
     """May what fails wait, and nobody can tell but by the error? What comes after it would come after these then that meet others
-    in the same and come beside it."""
+    in the same and come beside it.
+    """
     later = [name for name in meeting if _until(before, end, name)]
     beside = [name for name in meeting if name not in later and name not in earlier]
-    met = {each for name in later for each in _met(view, name)}
-    return met.isdisjoint(each for name in beside for each in _met(view, name))
+    met, also = ({each for name in names for each in _met(view, name)} for names in (later, beside))
+    return met.isdisjoint(also) and not (met and also and _ANY in met | also)
 
 
 def _least(before: Before, pairs: Collection[tuple[str, str]]) -> Iterator[tuple[str, str]]:
@@ -108,56 +113,87 @@ def _implies(held: Mapping[str, Conditions | None], end: str, write: str) -> boo
 
 def _ops(view: GraphView, name: str) -> list[str]:
     """The type of an op, and those of all that the functions have in them that it calls."""
+    return [view.nodes[name].op, *(str(inner.op) for inner in _bodies(view, name))]
+
+
+def _bodies(view: GraphView, name: str) -> list[Any]:
+    """The NodeDefs of all functions that an op calls."""
     op = view.nodes[name].op
     if function_attrs(op) == () or "Dataset" in op:
-        return [op]
-    return [op, *(str(inner.op) for body in view.bodies(view.nodes[name].proto) for inner in body.node_def)]
+        return []
+    return [inner for body in view.bodies(view.nodes[name].proto) for inner in body.node_def]
 
 
 def may_wait(view: GraphView, name: str) -> bool:
     """May an op, or a function that it calls, wait for what another step or thread does, or end when its step is cancelled?"""
-    op, *inner = _ops(view, name)
-    if inner and (op not in rules.INLINED or calls.may_fail_apart(view, view.nodes[name])):
+    node = view.nodes[name]
+    apart = node.op not in rules.INLINED or calls.may_fail_apart(view, node)
+    if function_attrs(node.op) != () and "Dataset" not in node.op and apart:
         return True
-    known = _UPDATES | _PYTHON | rules.CHECKS
-    return any(_meets(each) and each not in known and function_attrs(each) == () for each in (inner or [op]))
+    return any(each.op not in _UPDATES | _PYTHON | rules.CHECKS for each in _meeting(view, name))
 
 
 def _is_update(view: GraphView, name: str) -> bool:
     """Does an op, or a function that it calls, write? Of functions those that wait for nobody."""
-    op, *inner = _ops(view, name)
-    writes = any(_writes(each) for each in (op, *inner))
-    return writes and (not inner or not any(_meets(each) and each not in _UPDATES and function_attrs(each) == () for each in inner))
+    inner = _bodies(view, name)
+    if not inner:
+        return _writes(view.nodes[name].op)
+    return any(_writes(each.op) for each in inner) and all(each.op in _UPDATES for each in _meeting(view, name))
 
 
 def _writes(op: str) -> bool:
     return op in _UPDATES or (is_write(op) and rules.works_on_variable(op))
 
 
+def _meeting(view: GraphView, name: str) -> list[Any]:
+    """What of an op, or of the functions that it calls, meets others in something else than variables, and in what order shows, as
+    NodeDefs. It may wait for them."""
+    own = view.nodes[name].proto
+    nodes = [] if _is_handle(own) else _bodies(view, name) or [own]
+    return [node for node in nodes if _meets(node.op) and function_attrs(node.op) == () and not _is_handle(node)]
+
+
 def _meets(op: str) -> bool:
-    """Does an op of this type meet others in something else than variables, and in what order shows? It may wait for them."""
     if op in rules.VARIABLES or rules.works_on_variable(op) or op in rules.CONTROL_FLOW or op == "NoOp":
         return False
-    return op in rules.CHECKS or (not is_pure(op) and not op.startswith((*_DRAWS, *rules.PER_RUN_PREFIXES)))
+    return op in _FAILING | _PYTHON or (not is_pure(op) and not op.startswith((*_DRAWS, *rules.PER_RUN_PREFIXES)))
 
 
-def _is_handle(view: GraphView, name: str) -> bool:
-    """Is the op there to give a handle, for which it waits for nobody?"""
-    outputs = view.outputs(name)
-    return not view.nodes[name].inputs and bool(outputs) and all(map(holds_state, outputs))
+def _is_handle(node: Any) -> bool:
+    """Is this NodeDef there to give a handle, for which it waits for nobody?"""
+    outputs = op_defs.output_types(node)
+    return not node.input and bool(outputs) and all(map(holds_state, outputs))
 
 
-def _met(view: GraphView, name: str) -> set[str]:
-    """What an op meets others in: a queue, a table, an iterator, or Python and what it prints ("")."""
-    node = view.nodes[name]
-    given = [(source, index) for source, index in node.inputs if index >= 0]
-    op, *inner = _ops(view, name)
-    if op in rules.CHECKS:
-        return {name}
-    if not inner:
-        return {given[0][0] if given and op not in _PYTHON else ""}
-    handles = {source for source, index in given if holds_state(view.outputs(source)[index])}
-    return handles | ({""} if any(each in _PYTHON for each in inner) else set())
+def _met(view: GraphView, name: str) -> set[Any]:
+    """What an op meets others in: queues, tables, iterators by their names, Python and what it prints; or it is not known what."""
+    meeting = [node for node in _meeting(view, name) if node.op not in rules.CHECKS]
+    met: set[Any] = {"Python"} if any(node.op in _PYTHON for node in meeting) else set()
+    others = [node for node in meeting if node.op not in _PYTHON]
+    if not others:
+        return met
+    given = [(source, index) for source, index in view.nodes[name].inputs if index >= 0]
+    met |= {state for source, index in given if holds_state(view.outputs(source)[index]) for state in _states(view, source)}
+    known = all(any(map(holds_state, op_defs.input_types(node))) for node in others)
+    if not known or any(_is_handle(node) and node.op not in rules.VARIABLES for node in _bodies(view, name)):
+        met.add(_ANY)
+    return met
+
+
+def _states(view: GraphView, handle: str) -> Iterator[Any]:
+    """What a handle, or a reference, may stand for."""
+    seen, stack = {handle}, [handle]
+    for name in stack:  # it grows
+        node = view.nodes[name]
+        if node.op in HAND_ON:
+            more = [source for source, index in node.inputs if index >= 0 and source not in seen]
+            seen.update(more)
+            stack += more
+        elif _is_handle(node.proto):
+            if node.op not in rules.VARIABLES:
+                yield node.op, name_of_state(node.proto)
+        else:
+            yield _ANY
 
 
 def _is_small(view: GraphView, run: Collection[str], write: str) -> bool:
