@@ -57,11 +57,12 @@ def updates_first(view: GraphView, step: StepKind) -> frozenset[tuple[str, str]]
     ends = [*failing, *updates, *meeting, *(name for race in racing for name in race)]
     before = Before(view, run, {split_input(name) for name in step.feeds}, dict.fromkeys(ends))
     held = conditions(view, order)
+    met = {name: _met(view, name) for name in meeting}
     needed = {update: {name for name in meeting if name != update and before.is_before(name, update)} for update in updates}
     pairs = set()
     for end in failing:
         earlier = {name for name in meeting if before.is_before(name, end)}
-        if not _may_come_late(view, before, end, meeting, earlier):
+        if not _may_come_late(before, end, met, earlier):
             continue
         # The order of a read and a write stays what it plainly is.
         late = [other for race in racing for one, other in (race, race[::-1]) if _until(before, end, one)]
@@ -81,14 +82,14 @@ def _until(before: Before, one: str, other: str) -> bool:
     return one == other or before.is_before(one, other)
 
 
-def _may_come_late(view: GraphView, before: Before, end: str, meeting: Collection[str], earlier: Collection[str]) -> bool:
+def _may_come_late(before: Before, end: str, met: Mapping[str, set[Any]], earlier: Collection[str]) -> bool:
     """May what fails wait, and nobody can tell but by the error? What comes after it would come after these then that meet others
     in the same and come beside it.
     """
-    later = [name for name in meeting if _until(before, end, name)]
-    beside = [name for name in meeting if name not in later and name not in earlier]
-    met, also = ({each for name in names for each in _met(view, name)} for names in (later, beside))
-    return met.isdisjoint(also) and not (met and also and _ANY in met | also)
+    later = {name for name in met if _until(before, end, name)}
+    own = set[Any]().union(*(met[name] for name in later))
+    others = set[Any]().union(*(met[name] for name in met if name not in later and name not in earlier))
+    return own.isdisjoint(others) and not (own and others and _ANY in own | others)
 
 
 def _least(before: Before, pairs: Collection[tuple[str, str]]) -> Iterator[tuple[str, str]]:

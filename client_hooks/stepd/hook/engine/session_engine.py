@@ -7,14 +7,13 @@ from __future__ import annotations
 
 import functools
 import itertools
-import os
 import threading
 import weakref
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, TypeVar
 
-from stepd.hook.engine import capi, requests, session_config, surroundings
+from stepd.hook.engine import capi, forked, requests, session_config, surroundings
 from stepd.hook.engine.ahead import Ahead
 from stepd.hook.engine.callables import Callables
 from stepd.hook.engine.calm import await_long_step
@@ -45,8 +44,6 @@ _numbers = itertools.count(1)
 T = TypeVar("T")
 # Raw sessions of one session that its local workers keep beside the one in use.
 _MOST_LEFT_BEHIND = 8
-
-_alive: weakref.WeakSet[SessionEngine] = weakref.WeakSet()
 
 
 class SessionEngine:
@@ -92,7 +89,7 @@ class SessionEngine:
         self.lock = threading.RLock()
         # Held while TensorFlow builds in the raw session without the lock: it must not be deleted then.
         self.in_use = threading.Lock()
-        _alive.add(self)
+        forked.watch(self)
         # Nodes are in the mirror that the session has not taken: every run must try again, and fails as it would plainly.
         self._unsent: Exception | None = None
         self._behind = False  # may the session lack what the mirror has?
@@ -173,13 +170,6 @@ class SessionEngine:
             self.placements.close()
         self.told.verify_next_run(None)
         self.told.tell("session_closed")
-
-    def renew_locks(self) -> None:
-        """In a forked child: whoever held one is not there, and the child closes the session when it leaves its block."""
-        self.lock, self.in_use = threading.RLock(), threading.Lock()
-        switcher = self.routing.known_switcher()
-        if switcher is not None:
-            switcher.lock = self.lock
 
     def forget(self) -> None:
         """The program has let go of its session, after `close`: hold nothing of its graph any more."""
@@ -300,11 +290,3 @@ class SessionEngine:
         if worker.stopped:
             raise SwitchRefusedError("the program ends")
         await_long_step(self.kinds, self.gate, self.settings.gate_seconds)
-
-
-def _renew_locks() -> None:
-    for engine in _alive:
-        engine.renew_locks()
-
-
-os.register_at_fork(after_in_child=_renew_locks)
