@@ -40,6 +40,7 @@ class Opening:
         engine = SessionEngine(weakref.ref(session), session, self.mirror, observer, settings, self.cluster)
         engine.session_options = (self.target, self.config)
         engine.plain_config = self.plain
+        engine.limit_ms = 0 if self.plain is None else self.plain.operation_timeout_in_ms
         engine.placements = self.placements
         engine.added_devices = self.added
         engine.native = self.native

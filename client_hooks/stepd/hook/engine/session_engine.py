@@ -97,17 +97,13 @@ class SessionEngine:
         self.session_options: tuple[bytes | None, Any] = (None, None)
         self.plain_config: Any = None  # the ConfigProto of the program's session, as it was when that was made
         self.registry: Registry[SessionEngine] = Registry()
+        self.limit_ms = 0  # the time limit that the program's config gives each run; 0 for none
         self.placements: Placements | None = None  # prints where the program's ops lie
         self.added_devices: tuple[str, ...] = ()  # by chaos; the program has not asked for them
         self.incarnations: dict[str, int] = {}  # of devices, as the program was told first
         self.surroundings = surroundings.now()
         self.was_reset = False  # by the program, with all sessions of its process
         self.last_devices: list[Any] | None = None  # of one on local workers, when it was reset
-
-    @property
-    def limit_ms(self) -> int:
-        """The time limit that the program's config gives each run; 0 for none."""
-        return 0 if self.plain_config is None else int(self.plain_config.operation_timeout_in_ms)
 
     # -- what the intercepted functions call, on the user's thread -----------------------------------------------------
 
