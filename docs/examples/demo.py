@@ -31,7 +31,7 @@ from pathlib import Path
 
 from rich.console import Console
 from rich.table import Table
-from turns import Job, by_turns
+from turns import Job, breathe, by_turns
 
 HERE = Path(__file__).parent
 SCRIPT = HERE / "train_digits.py"
@@ -136,7 +136,8 @@ def compared(out: Path, cores: list[int], most: float, processes: contextlib.Exi
     """Start every job, and let those under stepd run alone until they have settled: (the plain ones, the one placed by hand, those
     under stepd, their daemon's socket)."""
 
-    def under_stepd(way: str) -> Job:
+    def under_stepd(way: str, stopped: list[Job]) -> Job:
+        others_live_on = breathe(stopped)
         prefix = (str(BIN / "stepd-run"), "--socket", str(path), "--name", way, "--local-devices", "2", "--")
         job = start(out, f"stepd-{way}", options=[], others=[process], prefix=prefix, environ={"STEPD_WAY": way})
         processes.callback(job.end)
@@ -144,6 +145,7 @@ def compared(out: Path, cores: list[int], most: float, processes: contextlib.Exi
         began = time.monotonic()
         while (seconds := time.monotonic() - began) < most + TRIAL:
             job.run_until(job.step + TURN)
+            others_live_on()
             made = decisions(out, way)
             if settled(made, PLANS[way]) or (seconds >= most and not on_trial(made)):
                 break
@@ -165,7 +167,9 @@ def compared(out: Path, cores: list[int], most: float, processes: contextlib.Exi
         job.run_until(WARM_UP)
     pin(own, cores[:1])
     path, process = daemon(out, processes)
-    return [own, worker], hand, [under_stepd("in-session"), under_stepd("restart")], path
+    in_session = under_stepd("in-session", [worker, hand])
+    restart = under_stepd("restart", [worker, hand, in_session])
+    return [own, worker], hand, [in_session, restart], path
 
 
 def summarize(plain: list[Job], hand: Job, stepd: list[Job], ends: dict[str, int], trials: list[dict]) -> dict[str, float | int]:

@@ -21,6 +21,9 @@ from pathlib import Path
 import psutil
 
 STEP = re.compile(r"step +(\d+) ")
+BREATH = 0.1
+"""Seconds for which a stopped job is let go so that it lives on."""
+BETWEEN_BREATHS = 15.0
 
 
 @dataclass
@@ -80,6 +83,16 @@ class Job:
         self._show_events()
         self.step = step
 
+    def breathe(self) -> None:
+        """Let a stopped job run for a moment, so that its processes answer each other: gRPC gives up a connection whose ping was
+        not answered for a minute. The moment counts as part of its pause.
+        """
+        if self._stopped_at:
+            self._signal(signal.SIGCONT)
+            time.sleep(BREATH)
+            self._signal(signal.SIGSTOP)
+            self._signal(signal.SIGSTOP)  # what was started meanwhile
+
     def interrupt(self) -> None:
         """Let it end after the step that it is in (SIGINT)."""
         self.script.send_signal(signal.SIGINT)
@@ -123,6 +136,20 @@ class Job:
         these = slice(until + 1 - last, until + 1)
         steps = zip(run["starts"][these], run["seconds"][these], strict=True)
         return [s for start, s in steps if not any(start < end and begin < start + s for begin, end in self.pauses)]
+
+
+def breathe(jobs: list[Job]) -> Callable[[], None]:
+    """What has the stopped `jobs` breathe where they have not for a while."""
+    last = time.monotonic()
+
+    def now() -> None:
+        nonlocal last
+        if time.monotonic() - last > BETWEEN_BREATHS:
+            for job in jobs:
+                job.breathe()
+            last = time.monotonic()
+
+    return now
 
 
 def by_turns(jobs: list[Job], steps: int, turn: int) -> Iterator[int]:
