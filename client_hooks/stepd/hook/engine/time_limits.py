@@ -15,7 +15,6 @@ from tensorflow.python.framework import errors
 
 from stepd.hook import clocks
 from stepd.hook.engine import capi, failing
-from stepd.hook.engine.graphview import GraphView
 from stepd.hook.engine.kinds import Kind, Route
 from stepd.hook.order.steps import executed
 from stepd.hook.ports import StepKind
@@ -24,12 +23,13 @@ if TYPE_CHECKING:
     from stepd.hook.engine.session_engine import SessionEngine
 
 _TOO_LONG = "Timed out waiting for notification"  # as a direct session says
-_waits: weakref.WeakKeyDictionary[GraphView, dict[StepKind, bool]] = weakref.WeakKeyDictionary()
+# By session: the version of its graph, and which of its steps wait. So a step asks once for the lock, which a switch may hold.
+_waits: weakref.WeakKeyDictionary[SessionEngine, tuple[int, dict[StepKind, bool]]] = weakref.WeakKeyDictionary()
 
 
 def of(engine: SessionEngine, kind: Kind, options: Any) -> float:
     """Seconds that a run of `kind` with `options` (a TF_Buffer of RunOptions, or None) may take, where it waits for nobody and may
-    be on a copy; 0.0 else. Called before the gate: it takes the engine's lock."""
+    be on a copy; 0.0 else. Called before the gate: of a new step it takes the engine's lock."""
     if engine.target or engine.cluster is not None:
         return 0.0  # a master ends what computes, too
     if engine.routing.known_switcher() is None and engine.chaos is None:  # which may switch before this very run
@@ -38,10 +38,13 @@ def of(engine: SessionEngine, kind: Kind, options: Any) -> float:
     milliseconds = asked or engine.limit_ms
     if milliseconds <= 0:
         return 0.0
-    with engine.lock:
-        view = engine.switcher().view()
-    known = _waits.setdefault(view, {})
+    version, known = _waits.get(engine, (-1, {}))
+    if version != engine.mirror.version:
+        known = {}
+        _waits[engine] = engine.mirror.version, known
     if kind.step not in known:
+        with engine.lock:
+            view = engine.switcher().view()
         known[kind.step] = any(failing.may_wait(view, name) for name in executed(view, kind.step))
     return 0.0 if known[kind.step] else milliseconds / 1000.0
 
