@@ -33,6 +33,8 @@ CORE = frozenset(
         "errors.quoted",
         "errors.unread",
         "errors.without",
+        "failures.given",
+        "failures.outside",
         "exports.served",
         "extended.scopes",
         "extended.control_edges",

@@ -178,3 +178,57 @@ def test_pure_functions_and_samplers_are_beside_as_anything_else() -> None:
         called = tf.function(lambda a: a * 2.0)(x)
         sampled = tf.random.log_uniform_candidate_sampler(tf.constant([[1]], tf.int64), 1, 2, True, 9)[0]
         assert pairs(train, called, sampled, following()) == {(UPDATE, "IteratorGetNext")}
+
+
+def test_updates_come_before_look_ups_of_what_is_fed() -> None:
+    with tf.Graph().as_default():
+        x, labels = tf.placeholder(tf.float32, [4, 3]), tf.placeholder(tf.int64, [4])
+        w, mean = (tf.get_variable(name, [3, 3], use_resource=True) for name in ("w", "mean"))
+        h = tf.matmul(x, w)
+        loss = tf.reduce_mean(tf.nn.sparse_softmax_cross_entropy_with_logits(labels=labels, logits=h))
+        train = tf.train.GradientDescentOptimizer(0.1).minimize(loss)
+        averaged = mean.assign(tf.matmul(h, h, transpose_a=True)).op
+        found = ("AssignVariableOp", "SparseSoftmaxCrossEntropyWithLogits")
+        assert pairs(train, averaged, feeds=(x, labels)) == {found}
+        assert pairs(train, averaged, feeds=(x,)) == {found}
+        assert pairs(averaged, tf.gather(x, tf.constant([1, 2])), feeds=(x,)) == set()  # it cannot fail
+        assert pairs(averaged, tf.gather(x, labels), feeds=(x, labels)) == {("AssignVariableOp", "GatherV2")}
+        table = tf.get_variable("table", [9, 3], use_resource=True)
+        looked_up = tf.nn.embedding_lookup(table, labels)
+        other = tf.train.GradientDescentOptimizer(0.1).minimize(tf.nn.l2_loss(looked_up), var_list=[table])
+        # Of two trainings that look something up neither waits for the other: plainly either may be heard of first.
+        assert pairs(train, other, feeds=(x, labels)) == set()
+
+
+def test_updates_come_before_two_batches_meet_and_gradients_after() -> None:
+    with tf.Graph().as_default():
+        x, y = (tf.placeholder(tf.float32, [None, 3]) for _ in range(2))
+        w, mean = (tf.get_variable(name, [3, 3], use_resource=True) for name in ("w", "mean"))
+        h = tf.matmul(x, w)
+        averaged = mean.assign(tf.matmul(h, h, transpose_a=True)).op
+        found = pairs(tf.train.GradientDescentOptimizer(0.1).minimize(tf.reduce_mean(tf.square(h - y))), averaged, feeds=(x, y))
+        assert found == {("AssignVariableOp", "Sub"), ("Sub", "BroadcastGradientArgs")}
+        rate = tf.placeholder(tf.float32, [])
+        assert pairs(averaged, h - rate, feeds=(x, rate)) == set()
+        assert pairs(averaged, h - tf.tanh(h), feeds=(x,)) == set()
+
+
+def test_what_shows_outside_comes_before_checks_alone() -> None:
+    with tf.Graph().as_default():
+        x = tf.placeholder(tf.float32, [3])
+        told = tf.py_func(lambda a: a, [tf.exp(x)], tf.float32)
+        written = tf.io.write_file("nowhere", tf.as_string(tf.reduce_sum(x)))
+        check = tf.check_numerics(tf.log(x), "")
+        assert pairs(told, check) == {("PyFunc", "CheckNumerics")}
+        assert pairs(written, check) == {("WriteFile", "CheckNumerics")}
+        queue = tf.FIFOQueue(3, tf.float32, [[3]])
+        assert pairs(told, queue.enqueue(check)) == set()  # Python may wait for what comes in
+        assert pairs(told, queue.dequeue()) == set()
+
+
+def test_handles_that_are_given_something_wait_for_nobody() -> None:
+    with tf.Graph().as_default():
+        x = tf.placeholder(tf.float32, [])
+        table = tf.lookup.experimental.DenseHashTable(tf.int64, tf.float32, 0.0, empty_key=-1, deleted_key=-2)
+        insert = table.insert(tf.placeholder(tf.int64, []), tf.exp(x))
+        assert pairs(insert, tf.check_numerics(tf.log(x), "")) == {("LookupTableInsertV2", "CheckNumerics")}

@@ -1,8 +1,9 @@
-"""Which updates of a step come before an op that is there to fail: the end of data, or a check. Pure.
+"""Which updates of a step come before an op that may fail: the end of data, a check, or a look-up of what is fed. Pure.
 
 Where an op fails plainly, all that does not need it runs to its end: the step that trains on one batch and asks for the next one
 trains at the end of the data, too. On several devices the error ends the transfers, and what waits for one is lost. A copy
-therefore gets control edges from such updates to what may fail. Any op may fail of what it is given; these are there for it.
+therefore gets control edges from such updates to what may fail. Any op may fail of what it is given; these are there for it, or
+fail of values, where others fail of shapes.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from typing import Any
 
 from stepd.hook.engine import calls, op_defs, rules
 from stepd.hook.engine.before import Before
+from stepd.hook.engine.fallible import FAILING, bodies, fallible
 from stepd.hook.engine.graphview import GraphView, name_of_state, split_input
 from stepd.hook.engine.op_defs import function_attrs, holds_state, is_pure
 from stepd.hook.engine.races import HAND_ON, is_write, races
@@ -21,17 +23,16 @@ from stepd.hook.order.steps import executed
 from stepd.hook.order.walk import sorted_by_needs
 from stepd.hook.ports import StepKind
 
-_FAILING = rules.CHECKS | {
-    "IteratorGetNext", "IteratorGetNextSync", "PyFunc", "EagerPyFunc", "PyFuncStateless",
-    "QueueDequeueV2", "QueueDequeueManyV2", "QueueDequeueUpToV2", "ReaderReadV2", "ReaderReadUpToV2", "BarrierTakeMany",
-    "OptionalGetValue",
-}  # fmt: skip
 _PYTHON = frozenset({"PyFunc", "EagerPyFunc", "PyFuncStateless", "Print", "PrintV2"})
 # Beside writes of variables; none of them waits for anybody.
 _UPDATES = frozenset({
     "RngReadAndSkip", "RngSkip", "LookupTableInsertV2", "LookupTableRemoveV2", "LookupTableImportV2",
     "AccumulatorApplyGradient", "SparseAccumulatorApplyGradient", "ResourceAccumulatorApplyGradient",
 })  # fmt: skip
+# What is done once and shows outside: calls of Python, texts, files. The former may wait for others.
+_EFFECTS = _PYTHON | {"WriteFile", "Save", "SaveSlices", "SaveV2"}
+# Handles that are given something, but for which nobody waits.
+_GIVEN_HANDLES = frozenset({"MutableDenseHashTable", "MutableDenseHashTableV2"})
 # Stateful, but who comes first does not show.
 _DRAWS = (
     "Random", "TruncatedNormal", "Multinomial", "ParameterizedTruncatedNormal", "StatefulUniform", "StatefulStandardNormal",
@@ -45,25 +46,30 @@ _MOST = 10_000  # pairs that a step is looked at for
 def updates_first(view: GraphView, step: StepKind) -> frozenset[tuple[str, str]]:
     """(update, op that may fail) of a step: the first before the second. Neither needs the other."""
     run = executed(view, step)
-    failing = [name for name in run if any(op in _FAILING for op in _ops(view, name))]
-    updates = [name for name in run if _is_update(view, name) and not _is_small(view, run, name)] if failing else []
-    if not updates or len(updates) * len(failing) > _MOST:
-        return frozenset()
-    order = sorted_by_needs(may_need(view, run))
+    updates = [name for name in run if _is_update(view, name) and not _is_small(view, run, name)]
+    order = sorted_by_needs(may_need(view, run)) if updates else None
     if order is None:
+        return frozenset()
+    may_fail = fallible(view, step, order, updates, _MOST)
+    if not may_fail.ends:
         return frozenset()
     racing = [(race.reader, race.writer) for race in races(view, step, every=True)]
     meeting = [name for name in run if _meeting(view, name)]
-    ends = [*failing, *updates, *meeting, *(name for race in racing for name in race)]
+    ends = [*updates, *meeting, *(name for race in racing for name in race)]
+    ends += [*may_fail.ends, *(other for _, other in may_fail.alike)]
     before = Before(view, run, {split_input(name) for name in step.feeds}, dict.fromkeys(ends))
     held = conditions(view, order)
     met = {name: _met(view, name) for name in meeting}
-    needed = {update: {name for name in meeting if name != update and before.is_before(name, update)} for update in updates}
+    either = {*meeting, *may_fail.given}
     pairs = set()
-    for end in failing:
+    for end in may_fail.ends:
         earlier = {name for name in meeting if before.is_before(name, end)}
         if not _may_come_late(before, end, met, earlier):
             continue
+        # Whoever waits in a queue, say, may wait for what others do who wait for this; and what is heard of stays what it is.
+        others = [name for name in (either if end in may_fail.given else meeting) if not _until(before, name, end)]
+        # Python may wait for anybody, but for a check from which nothing comes that others could meet.
+        alone = not any(_until(before, end, name) for name in met if view.nodes[name].op not in rules.CHECKS)
         # The order of a read and a write stays what it plainly is.
         late = [other for race in racing for one, other in (race, race[::-1]) if _until(before, end, one)]
         pairs |= {
@@ -71,11 +77,14 @@ def updates_first(view: GraphView, step: StepKind) -> frozenset[tuple[str, str]]
             for update in updates
             if not (_until(before, update, end) or _until(before, end, update))
             and _implies(held, end, update)
-            # Whoever waits in a queue, say, may wait for what others do who wait for this.
-            and needed[update] <= earlier
+            and not any(name != update and before.is_before(name, update) for name in others)
             and not any(_until(before, other, update) for other in late)
+            and (alone or view.nodes[update].op not in _EFFECTS)
         }
-    return frozenset(_least(before, pairs))
+    waiting = {end for _, end in pairs}
+    pairs = {*_least(before, pairs)}
+    # Where the same sizes meet again, in the gradients, say, nothing is to fail sooner.
+    return frozenset(pairs | {(end, other) for end, other in may_fail.alike if end in waiting and not before.is_before(end, other)})
 
 
 def _until(before: Before, one: str, other: str) -> bool:
@@ -112,19 +121,6 @@ def _implies(held: Mapping[str, Conditions | None], end: str, write: str) -> boo
     return least is not None and most is not None and least <= most
 
 
-def _ops(view: GraphView, name: str) -> list[str]:
-    """The type of an op, and those of all that the functions have in them that it calls."""
-    return [view.nodes[name].op, *(str(inner.op) for inner in _bodies(view, name))]
-
-
-def _bodies(view: GraphView, name: str) -> list[Any]:
-    """The NodeDefs of all functions that an op calls."""
-    op = view.nodes[name].op
-    if function_attrs(op) == () or "Dataset" in op:
-        return []
-    return [inner for body in view.bodies(view.nodes[name].proto) for inner in body.node_def]
-
-
 def may_wait(view: GraphView, name: str) -> bool:
     """May an op, or a function that it calls, wait for what another step or thread does, or end when its step is cancelled?"""
     node = view.nodes[name]
@@ -135,10 +131,10 @@ def may_wait(view: GraphView, name: str) -> bool:
 
 
 def _is_update(view: GraphView, name: str) -> bool:
-    """Does an op, or a function that it calls, write? Of functions those that wait for nobody."""
-    inner = _bodies(view, name)
+    """Does an op, or a function that it calls, do something that stays? Of functions those that wait for nobody."""
+    inner = bodies(view, name)
     if not inner:
-        return _writes(view.nodes[name].op)
+        return _writes(view.nodes[name].op) or view.nodes[name].op in _EFFECTS
     return any(_writes(each.op) for each in inner) and all(each.op in _UPDATES for each in _meeting(view, name))
 
 
@@ -150,20 +146,20 @@ def _meeting(view: GraphView, name: str) -> list[Any]:
     """What of an op, or of the functions that it calls, meets others in something else than variables, and in what order shows, as
     NodeDefs. It may wait for them."""
     own = view.nodes[name].proto
-    nodes = [] if _is_handle(own) else _bodies(view, name) or [own]
+    nodes = [] if _is_handle(own) else bodies(view, name) or [own]
     return [node for node in nodes if _meets(node.op) and function_attrs(node.op) == () and not _is_handle(node)]
 
 
 def _meets(op: str) -> bool:
     if op in rules.VARIABLES or rules.works_on_variable(op) or op in rules.CONTROL_FLOW or op == "NoOp":
         return False
-    return op in _FAILING | _PYTHON or (not is_pure(op) and not op.startswith((*_DRAWS, *rules.PER_RUN_PREFIXES)))
+    return op in FAILING | _PYTHON or (not is_pure(op) and not op.startswith((*_DRAWS, *rules.PER_RUN_PREFIXES)))
 
 
 def _is_handle(node: Any) -> bool:
     """Is this NodeDef there to give a handle, for which it waits for nobody?"""
     outputs = op_defs.output_types(node)
-    return not node.input and bool(outputs) and all(map(holds_state, outputs))
+    return (not node.input or node.op in _GIVEN_HANDLES) and bool(outputs) and all(map(holds_state, outputs))
 
 
 def _met(view: GraphView, name: str) -> set[Any]:
@@ -176,7 +172,7 @@ def _met(view: GraphView, name: str) -> set[Any]:
     given = [(source, index) for source, index in view.nodes[name].inputs if index >= 0]
     met |= {state for source, index in given if holds_state(view.outputs(source)[index]) for state in _states(view, source)}
     known = all(any(map(holds_state, op_defs.input_types(node))) for node in others)
-    if not known or any(_is_handle(node) and node.op not in rules.VARIABLES for node in _bodies(view, name)):
+    if not known or any(_is_handle(node) and node.op not in rules.VARIABLES for node in bodies(view, name)):
         met.add(_ANY)
     return met
 

@@ -1,0 +1,119 @@
+"""Which ops of a step may fail: they are there for it, look at values, or are where two batches meet. Pure.
+
+Any op may fail of what it is given; these do in programs that go on afterwards. It must not know what waits for whom.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Sequence
+from functools import reduce
+from operator import and_
+from typing import Any, NamedTuple
+
+from stepd.hook.engine import rules
+from stepd.hook.engine.graphview import GraphView, split_input
+from stepd.hook.engine.op_defs import function_attrs
+from stepd.hook.ports import StepKind
+
+FAILING = rules.CHECKS | {
+    "IteratorGetNext", "IteratorGetNextSync", "PyFunc", "EagerPyFunc", "PyFuncStateless",
+    "QueueDequeueV2", "QueueDequeueManyV2", "QueueDequeueUpToV2", "ReaderReadV2", "ReaderReadUpToV2", "BarrierTakeMany",
+    "OptionalGetValue", "IteratorGetNextAsOptional", "DatasetToSingleElement", "ReduceDataset",
+    "QueueEnqueueV2", "QueueEnqueueManyV2", "CountUpTo", "ResourceCountUpTo", "LookupTableFindV2", "GetSessionTensor",
+    "ReadFile", "MatchingFiles", "Restore", "RestoreSlice", "RestoreV2",
+}  # fmt: skip
+# Of labels, indices, texts and matrices -> the inputs that may not suit. Grappler rewrites none of them. Those that gradients have
+# (segments, scattering) are not among them: what looked up before has found the same indices good.
+_OF_VALUES = {
+    "SparseSoftmaxCrossEntropyWithLogits": (1,), "CTCLoss": (1, 2, 3), "InTopK": (1,), "InTopKV2": (1,),
+    "Gather": (1,), "GatherV2": (1,), "GatherNd": (1,), "ResourceGather": (1,), "ResourceGatherNd": (1,),
+    "SparseToDense": (0, 1), "DynamicPartition": (1,), "SparseTensorDenseMatMul": (0,), "SparseReshape": (0, 1),
+    "Cholesky": (0,), "MatrixInverse": (0,), "MatrixSolve": (0,), "SelfAdjointEigV2": (0,),
+    "ParseExample": (0,), "ParseExampleV2": (0,), "ParseSingleExample": (0,), "ParseTensor": (0,), "DecodeRaw": (0,),
+    "DecodePaddedRaw": (0,), "DecodeCSV": (0,), "DecodeJpeg": (0,), "DecodePng": (0,), "DecodeImage": (0,), "DecodeBase64": (0,),
+    "StringToNumber": (0,),
+}  # fmt: skip
+# Where labels and predictions meet, which may be of two sizes.
+_OF_SIZES = frozenset({"SoftmaxCrossEntropyWithLogits", "Sub", "SquaredDifference", "Mul"})
+_OF_SHAPES = frozenset({"Const", "Shape", "ShapeN", "Size", "Rank", "ZerosLike", "OnesLike", "BroadcastGradientArgs"})
+
+
+class Fallible(NamedTuple):
+    """The `ends` of a step: ops that are there to fail, and those that fail of what they are `given`. `alike`: pairs of one of the
+    latter and an op that fails with it."""
+
+    ends: list[str]
+    given: frozenset[str]
+    alike: list[tuple[str, str]]
+
+
+def fallible(view: GraphView, step: StepKind, order: Sequence[str], updates: Sequence[str], most: int) -> Fallible:
+    """What may fail of a step whose ops can run in this `order`, and is not needed by all `updates`. With more than `most`
+    pairs of both, none that is given something is among them, or none at all."""
+    fed = {split_input(name) for name in step.feeds}
+    sizes = _of_sizes(view, order, fed)
+    failing = _not_needed(view, order, _failing(view, order), updates)
+    given = _not_needed(view, order, [*dict.fromkeys((*_of_values(view, order, fed), *sizes))], updates)
+    if len(updates) * (len(failing) + len(given)) > most:
+        given = []
+    if len(updates) * len(failing) > most:
+        failing = []
+    return Fallible([*failing, *given], frozenset(given), [(end, other) for end in given for other in sizes.get(end, ())])
+
+
+def _failing(view: GraphView, run: Iterable[str]) -> list[str]:
+    return [name for name in run if any(op in FAILING for op in (view.nodes[name].op, *(node.op for node in bodies(view, name))))]
+
+
+def _of_values(view: GraphView, order: Iterable[str], fed: Collection[tuple[str, int]]) -> list[str]:
+    """What may fail of values that a step is given, draws, or reads."""
+    varied: set[str] = set()
+    found = []
+    for name in order:
+        node = view.nodes[name]
+        reads = [(source, index) for source, index in node.inputs if index >= 0]
+        vary = [read in fed or read[0] in varied for read in reads]
+        if node.op not in _OF_SHAPES and (not reads or any(vary)):
+            varied.add(name)
+        if any(vary[k] for k in _OF_VALUES.get(node.op, ()) if k < len(vary)):
+            found.append(name)
+    return found
+
+
+def _of_sizes(view: GraphView, order: Iterable[str], fed: Collection[tuple[str, int]]) -> dict[str, list[str]]:
+    """Where what hangs on one fed value of unknown shape first meets what hangs on another, and where the same meet besides."""
+    sizes: dict[str, frozenset[str]] = {name: frozenset([name]) for name, _ in fed if _is_of_unknown_shape(view, name)}
+    met: dict[frozenset[str], list[str]] = {}
+    for name in order:
+        read = {size for source, index in view.nodes[name].inputs if index >= 0 and (size := sizes.get(source))}
+        if read:
+            sizes[name] = frozenset().union(*read)
+        if len(read) > 1:
+            met.setdefault(sizes[name], []).append(name)
+    return {first: others for first, *others in met.values() if view.nodes[first].op in _OF_SIZES}
+
+
+def _is_of_unknown_shape(view: GraphView, name: str) -> bool:
+    shape = view.nodes[name].proto.attr["shape"].shape
+    return shape.unknown_rank or any(dim.size < 0 for dim in shape.dim)
+
+
+def _not_needed(view: GraphView, order: Iterable[str], ends: Sequence[str], updates: Iterable[str]) -> list[str]:
+    """Those of `ends` without a path to one of `updates`."""
+    bits = {end: 1 << k for k, end in enumerate(ends)}
+    reached: dict[str, int] = {}
+    for name in order if ends else ():
+        mask = bits.get(name, 0)
+        for source, _ in view.nodes[name].inputs:
+            mask |= reached.get(source, 0)
+        reached[name] = mask
+    needed = reduce(and_, (reached[update] for update in updates if update in reached), -1)
+    return [end for end in ends if not bits[end] & needed]
+
+
+def bodies(view: GraphView, name: str) -> list[Any]:
+    """The NodeDefs of all functions that an op calls."""
+    op = view.nodes[name].op
+    if function_attrs(op) == () or "Dataset" in op:
+        return []
+    return [inner for body in view.bodies(view.nodes[name].proto) for inner in body.node_def]
