@@ -157,3 +157,39 @@ def program_asserts(record):
                 sess.run(y, {x: [-1.0, 4.0]})
             with record.error(f"numerics {k}"):
                 sess.run(checked, {x: [0.0, 4.0]})
+
+
+def program_modes(record):
+    """Training and evaluation by conditions of the second generation: data, normalization, seeded dropout, updates."""
+    from tensorflow.python.ops import control_flow_util
+
+    rng = np.random.RandomState(4)
+    iterators = [
+        tf.data.make_one_shot_iterator(tf.data.Dataset.from_tensor_slices(rng.randn(n, 6).astype(np.float32)).repeat().batch(8))
+        for n in (40, 16)
+    ]
+    training, before = tf.placeholder_with_default(True, [], name="training"), control_flow_util.ENABLE_CONTROL_FLOW_V2
+    control_flow_util.ENABLE_CONTROL_FLOW_V2 = True  # for this graph alone: the suite's programs share a process
+    try:
+        x = tf.ensure_shape(tf.cond(training, *(iterator.get_next for iterator in iterators)), [None, 6])
+        h, updates = x, []
+        for k in range(3):
+            w, mean = (tf.get_variable(f"{name}{k}", [6, 6][: 2 - (name == "mean")], initializer=tf.constant_initializer(0.1),
+                                       trainable=name == "w", use_resource=True) for name in ("w", "mean"))  # fmt: skip
+            h = tf.matmul(h, w)
+            batch = tf.reduce_mean(h, 0)
+            updates.append(tf.cond(training, lambda m=mean, b=batch: tf.group(m.assign_sub((m - b) * 0.1)), tf.no_op))
+            h -= tf.cond(training, lambda b=batch: b, mean.read_value)
+            h = tf.cond(training, lambda h=h, k=k: tf.nn.dropout(h, rate=0.3, seed=k), lambda h=h: tf.identity(h))
+        loss = tf.reduce_mean(tf.square(h - x))
+        with tf.control_dependencies(updates):
+            train = tf.train.AdamOptimizer(0.01).minimize(loss)
+    finally:
+        control_flow_util.ENABLE_CONTROL_FLOW_V2 = before
+    with tf.Session() as sess:
+        sess.run(tf.global_variables_initializer())
+        for k in range(24):
+            record.value(f"{k} trained", sess.run([loss, train])[0])
+            if k % 4 == 3:
+                record.value(f"{k} seen", sess.run(loss, {training: False}))
+        record.value("at the end", sess.run(tf.global_variables()))

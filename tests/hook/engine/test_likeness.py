@@ -155,3 +155,14 @@ def test_gpus_are_asked_about_as_such_wherever_the_test_runs() -> None:
         return numbered(left, str).value(y, 0)
 
     assert value("GPU:0", "GPU:0") == value("GPU:1", "GPU:1") != value("GPU:1", "GPU:0")
+
+
+@pytest.mark.parametrize("prunes_first", [False, True])
+def test_the_numbers_of_what_is_put_inline_count_where_only_a_step_is_numbered(prunes_first: bool) -> None:
+    """A session numbers the calls of its whole graph, in which the program's own come first; or those that a step needs."""
+    config = tf.ConfigProto(graph_options=tf.GraphOptions(place_pruned_graph=prunes_first))
+    named = likeness.Likeness(config, {})._anywhere
+    assert named("cond_8/then/_78/dropout/Uniform") == (
+        "cond_8/then/_78/dropout/Uniform" if prunes_first else "cond_8/then/dropout/Uniform"
+    )
+    assert named("a/_b/c_1") == "a/_b/c_1"

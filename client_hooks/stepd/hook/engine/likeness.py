@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import math
+import re
 from collections.abc import Callable, Collection, Mapping
 from typing import Any, NamedTuple
 
@@ -26,6 +27,7 @@ from stepd.hook.ports import StepKind
 
 # Of a graph that is looked at, whose constants would be copied several times, and of a feed, of which Grappler makes an example.
 _MOST_BYTES = 128 << 20
+_INLINED = re.compile(r"/_\d+(?=/|$)")
 _PLACEHOLDERS = frozenset({"Placeholder", "PlaceholderV2", "PlaceholderWithDefault"})
 # Of what is fed. TensorFlow ends the process where it cannot make an example of a type.
 _FED = frozenset(dtypes.as_dtype(name).as_datatype_enum for name in (
@@ -51,6 +53,7 @@ class Likeness:
         self._config = config_pb2.ConfigProto()
         if config is not None:
             self._config.CopyFrom(config)
+        self._prunes_first = self._config.graph_options.place_pruned_graph
         # In a session all ops of the graph count, here those of the step.
         self._config.graph_options.rewrite_options.min_graph_nodes = -1
         self._devices = devices
@@ -85,7 +88,7 @@ class Likeness:
         whose = users | {here: name for name, here in made.names.items()}
 
         def user_name(name: str) -> str:
-            return whose.get(name) or names.user_text(name, users)
+            return whose.get(name) or self._anywhere(names.user_text(name, users))
 
         def device(name: str) -> str:
             user = whose.get(name, name)
@@ -111,15 +114,21 @@ class Likeness:
         here = [{aliases.get(name, name) for name, _ in map(split_input, each)} for each in (ends, fed)]
 
         def user_name(name: str) -> str:
-            return users.get(name, name)
+            return self._anywhere(users.get(name, name))
 
         def device(name: str) -> str:
-            return made.home(user_name(name)) if user_name(name) in view.nodes else ""
+            user = users.get(name, name)
+            return made.home(user) if user in view.nodes else ""
 
         found = numbered(self._left(graph, *here, device), user_name)
         places = {name: split_input(name) for name in step.fetches}
         fetched = {name: found.value(aliases.get(op, op), index) for name, (op, index) in places.items()}
         return _Plain(fetched, found.effects, frozenset(found.of.values()))
+
+    def _anywhere(self, name: str) -> str:
+        """The name of an op without the numbers of the calls that were put inline. A session numbers those of its whole graph, in
+        which copies come last, so that the program's own keep theirs, and their random streams; here only a step's are there."""
+        return name if self._prunes_first else _INLINED.sub("", name)
 
     def _left(
         self, graph: graph_pb2.GraphDef, ends: Collection[str], fed: Collection[str], device: Callable[[str], str]
