@@ -32,7 +32,11 @@ _held: weakref.WeakKeyDictionary[GraphView, dict[str, bool]] = weakref.WeakKeyDi
 
 def together(view: GraphView) -> Iterator[tuple[str, ...]]:
     """Ops that TensorFlow may make one of where they share a device, or that work otherwise where they do not."""
-    yield from bias_gradients(view)
+    for bias, name in bias_gradients(view):
+        # Of one that waits for the other no kernel is made; else what hands the gradient on must be taken out.
+        handing = () if _gated(view, name, bias) else (*_up_to_maker(view, bias, 0), *_up_to_maker(view, name, 2))
+        waited_for = (source for each in handing for source, k in view.nodes[each].inputs if k < 0)
+        yield bias, name, *handing, *(source for source in waited_for if view.nodes[source].op == "NoOp")
     for node in view.nodes.values():
         if node.op in _REMEMBERS:
             op, k = _REMEMBERS[node.op]
@@ -67,6 +71,14 @@ def bias_gradients(view: GraphView) -> Iterator[tuple[str, str]]:
             yield from ((node.name, name) for name in filters.get(taken, ()))
 
 
+def _up_to_maker(view: GraphView, name: str, k: int) -> Iterator[str]:
+    """Who makes the value that an op takes as its input `k`, and what hands it on."""
+    behind: tuple[str, int] | None = [each for each in view.nodes[name].inputs if each[1] >= 0][k]
+    while behind is not None:
+        yield behind[0]
+        behind = _handed_on(view, view.nodes[behind[0]], behind[1])
+
+
 def filter_gradients(view: GraphView) -> Mapping[str, bool]:
     """Conv2DBackpropFilter of such a pair -> whether a tuple's barrier stands between the two, so that they stay two kernels.
 
@@ -82,10 +94,9 @@ def filter_gradients(view: GraphView) -> Mapping[str, bool]:
 
 def _gated(view: GraphView, name: str, bias: str) -> bool:
     """Does a barrier wait for the bias's gradient and for what both take? It does so too where a copy lifts the wait."""
-    taken = [source for source, k in view.nodes[name].inputs if k >= 0][2]
-    made = (_made(view, taken).name, -1)
+    handing = {(each, -1) for each in _up_to_maker(view, name, 2)}
     barriers = [view.nodes[user] for user in view.consumers[bias] if view.nodes[user].op == "NoOp"]
-    return taken != made[0] and any((bias, -1) in barrier.inputs and made in barrier.inputs for barrier in barriers)
+    return len(handing) > 1 and any((bias, -1) in barrier.inputs and not handing.isdisjoint(barrier.inputs) for barrier in barriers)
 
 
 def _swish(view: GraphView, node: Node) -> Iterator[tuple[str, ...]]:

@@ -73,6 +73,11 @@ class _Numbering:
         self._turned: dict[bytes, tuple[bytes, bytes]] = {}  # the number of a transposition -> those of what it is given
         self._user_name = user_name
         self._bodies = _Bodies(graph)
+        self._has_loops = any(node.op in ENTER for node in graph.node)
+        self._filters: dict[tuple[str, int], list[node_def_pb2.NodeDef]] = {}  # whose gradients are made of this one
+        for node in graph.node:
+            if node.op == "Conv2DBackpropFilter":
+                self._filters.setdefault(split_input(node.input[2]), []).append(node)
 
     def add(self, node: node_def_pb2.NodeDef) -> None:
         values = [each for each in map(split_input, node.input) if each[1] >= 0]
@@ -111,7 +116,20 @@ class _Numbering:
         if node.op.startswith("SparseSegment"):
             return _digest(node.op, *self._looked_up(values), *inputs[2:])
         called = self._user_name(node.name) if owns and node.op not in _READS else ""
-        return _digest(*_kind(node, self._bodies), called, *inputs)
+        joined = self._joined(node) if node.op == "BiasAddGrad" and "GPU" not in node.device else ()
+        return _digest(*_kind(node, self._bodies), called, *inputs, *joined)
+
+    def _joined(self, bias: node_def_pb2.NodeDef) -> list[str]:
+        """The filters with whose gradients that of a bias becomes one kernel of oneDNN's, behind Grappler: those that take the very
+        same value there, and wait for the same. In loops what comes from elsewhere may have one of them wait."""
+        waits = _waits(bias)
+        found = [f for f in self._filters.get(split_input(bias.input[0]), ()) if f.device == bias.device and _waits(f) == waits]
+        if self._has_loops:
+            found = [f for f in found if all(self._is_beside(f, name) for name in (*f.input, *bias.input))]
+        return sorted(self._user_name(f.name) for f in found)
+
+    def _is_beside(self, node: node_def_pb2.NodeDef, source: str) -> bool:
+        return self.nodes[split_input(source)[0]].device == node.device
 
     def _transposed(self, value: bytes, axes: bytes) -> bytes:
         number = _digest("transposed", value, axes)
@@ -142,6 +160,10 @@ class _Numbering:
         elif gathers.op == "ReadVariableOp":
             table = split_input(gathers.input[0])
         return self._value(table), self._value(rows)
+
+
+def _waits(node: node_def_pb2.NodeDef) -> set[str]:
+    return {name for name in node.input if name.startswith("^")}
 
 
 def _is_whole(node: node_def_pb2.NodeDef) -> bool:
