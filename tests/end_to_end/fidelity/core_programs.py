@@ -54,6 +54,7 @@ CORE = frozenset(
         "idioms.moved_queues",
         "inputs.unseeded",
         "images.mobile",
+        "images.recurrent",
         "invisible.surroundings",
         "iterators.feedable",
         "iterators.reinitializable",

@@ -1,5 +1,6 @@
 """Images: a detector whose loss goes through masks, Python and suppression of boxes, a picture that a loop outside of TensorFlow
-searches for, as style transfer with an optimizer of scipy's does, and a mobile net whose gradients wait for its normalizations."""
+searches for, as style transfer with an optimizer of scipy's does, a mobile net whose gradients wait for its normalizations, and a
+recurrent convolution."""
 
 import numpy as np
 import tensorflow.compat.v1 as tf
@@ -99,3 +100,29 @@ def program_mobile(record):
             if k % 3 == 2:
                 record.value(f"seen {k}", sess.run([loss, logits], feeds))
         record.value("variables", sess.run(tf.global_variables()))
+
+
+def program_recurrent(record):
+    """A bias beside the filters of two layers, unrolled and in a loop: with which of them does its gradient become one kernel?"""
+    x = tf.placeholder(tf.float32, [3, 4, 4, 4, 1])
+    k, r, b, kl, bl = (weights(name, *shape) for name, *shape in (
+        ("k", 2, 2, 1, 2), ("r", 2, 2, 2, 2), ("b", 2), ("kl", 2, 2, 1, 2), ("bl", 2)))  # fmt: skip
+    h = tf.zeros([4, 3, 3, 2])
+    for t in range(3):
+        h = tf.tanh(tf.nn.bias_add(tf.nn.conv2d(x[t], k, 1, "VALID"), b) + tf.nn.conv2d(h, r, 1, "SAME"))
+
+    def body(t, state):
+        return t + 1, tf.tanh(state * 0.5 + tf.nn.bias_add(tf.nn.conv2d(x[t], kl, 1, "VALID"), bl))
+
+    _, last = tf.while_loop(lambda t, _: t < 3, body, (0, tf.zeros([4, 3, 3, 2])))
+    optimizer = tf.train.GradientDescentOptimizer(0.1)
+    steps = [optimizer.compute_gradients(tf.reduce_sum(tf.square(h - 0.3)), [k, r, b])]
+    steps.append(list(zip(tf.gradients(tf.reduce_sum(tf.square(last - 0.3)), [kl, bl]), [kl, bl], strict=True)))
+    trains = [optimizer.apply_gradients(pairs) for pairs in steps]
+    with tf.Session() as sess:
+        sess.run(tf.global_variables_initializer())
+        rng = np.random.RandomState(1)
+        for n in range(16):
+            gradients = [gradient for gradient, _ in steps[n % 2]]
+            record.value(f"{n}", sess.run([gradients, trains[n % 2]], {x: rng.randn(3, 4, 4, 4, 1)})[0])
+        record.value("at the end", sess.run(tf.global_variables()))

@@ -160,3 +160,23 @@ def test_gradients_of_a_kernel_and_its_bias_are_one_layers(gated: bool) -> None:
     found = {name: ties.tie(view, classes, other, name, view.nodes.keys(), lambda *_: True) for name in (kernel, bias)}
     assert found[kernel] == (ties.Tie(other, None, kernel, -1) if gated else None)
     assert found[bias] == (ties.Tie(other, None, bias, 0) if gated else None)
+
+
+def test_a_bias_and_the_filter_of_another_layer_lie_with_what_hands_their_gradient_on() -> None:
+    with tf.Graph().as_default() as graph:
+        x = tf.placeholder(tf.float32, [2, 4, 4, 2])
+        k, r, b = (
+            tf.get_variable(name, shape, use_resource=True) for name, *shape in (("k", 2, 2, 2, 2), ("r", 2, 2, 2, 2), ("b", 2))
+        )
+        h = tf.nn.bias_add(tf.nn.conv2d(x, k, 1, "SAME"), b) + tf.nn.conv2d(tf.tanh(x), r, 1, "SAME")
+        tf.train.GradientDescentOptimizer(0.1).compute_gradients(tf.reduce_sum(tf.tanh(h)), [k, r, b])
+    view = GraphView.parse(graph.as_graph_def().SerializeToString(), lambda name: name)
+    own, other = ((each, "gradients/BiasAdd_grad/BiasAddGrad") for each in ("Conv2D", "Conv2D_1"))
+    groups = {names[1]: set(names[2:]) for names in onednn.together(view) if names[0] == other[1]}
+    add = "gradients/add_grad/tuple"
+    assert groups == {
+        f"gradients/{own[0]}_grad/Conv2DBackpropFilter": set(),  # it waits for the bias's
+        f"gradients/{other[0]}_grad/Conv2DBackpropFilter": {
+            f"{add}/control_dependency", f"{add}/control_dependency_1", f"{add}/group_deps", "gradients/Tanh_1_grad/TanhGrad",
+        },
+    }  # fmt: skip

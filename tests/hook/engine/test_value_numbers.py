@@ -174,3 +174,25 @@ def test_what_only_reads_or_holds_anyway_has_no_effect() -> None:
     written = {numbers.of["rows/Assign"]}
     assert set(numbers.effects) == written
     assert set(with_another.effects) == written | {with_another.of[failing]}
+
+
+def joined(loop: bool = False, hand_on: bool = False, wait: bool = False, device: str = "/device:CPU:0") -> bytes:
+    """The number of a bias's gradient beside that of a filter, of the same gradient or one that an op hands on."""
+    graph = graph_pb2.GraphDef()
+    for name, op, *inputs in (
+        ("g", "Placeholder"), ("x", "Placeholder"), ("sizes", "Placeholder"), ("handed", "Identity", "g"), ("waited", "NoOp"),
+        ("filter", "Conv2DBackpropFilter", "x", "sizes", "handed" if hand_on else "g", *(["^waited"] if wait else [])),
+        ("bias", "BiasAddGrad", "g"), *([("entered", "Enter", "x")] if loop else []),
+    ):  # fmt: skip
+        node = graph.node.add(name=name, op=op, input=inputs, device=device)
+        node.attr["T"].type = node.attr["dtype"].type = tf.float32.as_datatype_enum
+    graph.node[1].device = "/device:CPU:0"
+    return numbered(graph, user_name).of["bias"]
+
+
+def test_a_bias_with_whose_gradient_a_filters_is_one_kernel_is_another() -> None:
+    assert joined() not in (joined(hand_on=True), joined(wait=True))
+    assert joined(hand_on=True) == joined(wait=True)  # two kernels in both
+    assert joined() == joined(device="/device:CPU:1")
+    assert joined(loop=True) != joined(loop=True, device="/device:CPU:1")  # what comes from elsewhere in a loop may be waited for
+    assert joined(device="/device:GPU:0") == joined(device="/device:GPU:0", hand_on=True)

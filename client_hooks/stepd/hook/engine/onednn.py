@@ -26,7 +26,6 @@ _PIECES = frozenset({"Mul", "RealDiv", "Div", "Add", "AddV2", "Sub", "Pow", "Squ
 _MOST_PIECES = 16
 _SCALES = frozenset({"Mul", "RealDiv", "Div", "Sub"})  # between a normalization's moments and its last sum
 
-
 _held: weakref.WeakKeyDictionary[GraphView, dict[str, bool]] = weakref.WeakKeyDictionary()
 
 
