@@ -8,6 +8,7 @@ move, and the operator is told.
 from __future__ import annotations
 
 import itertools
+import weakref
 from collections.abc import Collection, Iterable, Mapping
 from typing import NamedTuple
 
@@ -38,8 +39,18 @@ class Race(NamedTuple):
     writer: str
 
 
+_known: weakref.WeakKeyDictionary[GraphView, dict[tuple[StepKind, bool], list[Race]]] = weakref.WeakKeyDictionary()
+
+
 def races(view: GraphView, kind: StepKind, every: bool = False) -> list[Race]:
     """One race of each variable that has any in a step of `kind`; with `every` all of them, and those of two writes."""
+    known = _known.setdefault(view, {})
+    if (kind, every) not in known:
+        known[kind, every] = _races(view, kind, every)
+    return known[kind, every]
+
+
+def _races(view: GraphView, kind: StepKind, every: bool) -> list[Race]:
     step = executed(view, kind)
     users = {name: _users(view, step, alike) for name, alike in _variables(view, step).items()}
     users = {name: (readers, writers) for name, (readers, writers) in users.items() if writers and len({*readers, *writers}) > 1}

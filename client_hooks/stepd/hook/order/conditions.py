@@ -6,7 +6,7 @@ an order edge may only lie between ops outside of all loops, from an op that run
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Mapping
 
 from stepd.hook.engine import rules
 from stepd.hook.engine.graphview import GraphView
@@ -17,6 +17,7 @@ Conditions = frozenset[tuple[str, int]]
 NONE: Conditions = frozenset()
 
 _UNKNOWN = frozenset({"_SwitchN", "_XlaMerge", "RefSelect"})
+_BRANCHING = _UNKNOWN | rules.SWITCHES | rules.MERGES | ENTER | EXIT
 
 
 def conditions(view: GraphView, order: Collection[str]) -> dict[str, Conditions | None]:
@@ -29,8 +30,10 @@ def conditions(view: GraphView, order: Collection[str]) -> dict[str, Conditions 
     return found
 
 
-def in_a_round(view: GraphView, order: Iterable[str], around: Mapping[str, tuple[str, ...]]) -> dict[str, Conditions | None]:
+def in_a_round(view: GraphView, order: Collection[str], around: Mapping[str, tuple[str, ...]]) -> dict[str, Conditions | None]:
     """As `conditions`, but of an op inside of loops (`around`) those that it has within a round of the innermost."""
+    if all(view.nodes[name].op not in _BRANCHING for name in order):
+        return dict.fromkeys(order, NONE)
     found: dict[str, Conditions | None] = {}
     entered: dict[tuple[str, ...], Conditions | None] = {}  # by loop: under what conditions all its inputs are there
     for name in order:
@@ -49,8 +52,10 @@ def in_a_round(view: GraphView, order: Iterable[str], around: Mapping[str, tuple
     return found
 
 
-def loops(view: GraphView, order: Iterable[str]) -> dict[str, tuple[str, ...]]:
+def loops(view: GraphView, order: Collection[str]) -> dict[str, tuple[str, ...]]:
     """Names of the loops around each op of `order` (each after what it needs), the outermost first."""
+    if all(view.nodes[name].op not in ENTER for name in order):
+        return dict.fromkeys(order, ())
     found: dict[str, tuple[str, ...]] = {}
     for name in order:
         node = view.nodes[name]
