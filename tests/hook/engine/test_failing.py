@@ -193,6 +193,10 @@ def test_updates_come_before_look_ups_of_what_is_fed() -> None:
         assert pairs(train, averaged, feeds=(x,)) == {found}
         assert pairs(averaged, tf.gather(x, tf.constant([1, 2])), feeds=(x,)) == set()  # it cannot fail
         assert pairs(averaged, tf.gather(x, labels), feeds=(x, labels)) == {("AssignVariableOp", "GatherV2")}
+        turned = tf.reverse_sequence(x, labels, 1)
+        assert pairs(averaged, turned, feeds=(x, labels)) == {("AssignVariableOp", "ReverseSequence")}
+        again = tf.train.GradientDescentOptimizer(0.1).minimize(tf.nn.l2_loss(tf.reverse_sequence(h, labels, 1)), var_list=[w])
+        assert pairs(again, averaged, feeds=(x, labels)) == {("AssignVariableOp", "ReverseSequence")}  # and not its gradient
         table = tf.get_variable("table", [9, 3], use_resource=True)
         looked_up = tf.nn.embedding_lookup(table, labels)
         other = tf.train.GradientDescentOptimizer(0.1).minimize(tf.nn.l2_loss(looked_up), var_list=[table])
@@ -232,3 +236,17 @@ def test_handles_that_are_given_something_wait_for_nobody() -> None:
         table = tf.lookup.experimental.DenseHashTable(tf.int64, tf.float32, 0.0, empty_key=-1, deleted_key=-2)
         insert = table.insert(tf.placeholder(tf.int64, []), tf.exp(x))
         assert pairs(insert, tf.check_numerics(tf.log(x), "")) == {("LookupTableInsertV2", "CheckNumerics")}
+
+
+def test_of_two_guarded_asserts_both_come_late() -> None:
+    with tf.Graph().as_default():
+        x = tf.placeholder(tf.float32, [])
+        v = tf.get_variable("v", [], use_resource=True)
+        update = v.assign_add(tf.exp(x)).op
+        values = x
+        for name in ("first", "second"):
+            with tf.control_dependencies([tf.Assert(values < 5.0, [values], name=name)]):
+                values = tf.identity(values)
+        view = GraphView.parse(tf.get_default_graph().as_graph_def().SerializeToString(), lambda name: name)
+        found = updates_first(view, step_kind([x.name], [values.name], [update.name]))
+        assert {end.split("/")[0] for _, end in found} == {"first", "second"}  # the first may not run where the second does

@@ -82,7 +82,7 @@ def updates_first(view: GraphView, step: StepKind) -> frozenset[tuple[str, str]]
             and (alone or view.nodes[update].op not in _EFFECTS)
         }
     waiting = {end for _, end in pairs}
-    pairs = {*_least(before, pairs)}
+    pairs = {*_least(before, held, pairs)}
     # Where the same sizes meet again, in the gradients, say, nothing is to fail sooner.
     return frozenset(pairs | {(end, other) for end, other in may_fail.alike if end in waiting and not before.is_before(end, other)})
 
@@ -101,13 +101,13 @@ def _may_come_late(before: Before, end: str, met: Mapping[str, set[Any]], earlie
     return own.isdisjoint(others) and not (own and others and _ANY in own | others)
 
 
-def _least(before: Before, pairs: Collection[tuple[str, str]]) -> Iterator[tuple[str, str]]:
-    """Those of `pairs` that no order among others of them and the graph's makes."""
+def _least(before: Before, held: Mapping[str, Conditions | None], pairs: Collection[tuple[str, str]]) -> Iterator[tuple[str, str]]:
+    """Those of `pairs` that no order among others of them and the graph's makes, whatever is `held` where."""
     ends_of: dict[str, set[str]] = {}
     for update, end in pairs:
         ends_of.setdefault(update, set()).add(end)
     ends = {end for _, end in pairs}
-    sooner = {end: {other for other in ends if other != end and before.is_before(other, end)} for end in ends}
+    sooner = {end: {o for o in ends if o != end and before.is_before(o, end) and _implies(held, end, o)} for end in ends}
     for update, mine in ends_of.items():
         later = set[str]().union(*(ends_of[other] for other in ends_of if other != update and before.is_before(update, other)))
         for end in mine:

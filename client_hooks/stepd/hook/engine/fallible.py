@@ -22,17 +22,21 @@ FAILING = rules.CHECKS | {
     "QueueEnqueueV2", "QueueEnqueueManyV2", "CountUpTo", "ResourceCountUpTo", "LookupTableFindV2", "GetSessionTensor",
     "ReadFile", "MatchingFiles", "Restore", "RestoreSlice", "RestoreV2",
 }  # fmt: skip
-# Of labels, indices, texts and matrices -> the inputs that may not suit. Grappler rewrites none of them. Those that gradients have
-# (segments, scattering) are not among them: what looked up before has found the same indices good.
+# Of labels, indices, lengths, texts and matrices -> the inputs that may not suit. Grappler rewrites none of them.
 _OF_VALUES = {
-    "SparseSoftmaxCrossEntropyWithLogits": (1,), "CTCLoss": (1, 2, 3), "InTopK": (1,), "InTopKV2": (1,),
-    "Gather": (1,), "GatherV2": (1,), "GatherNd": (1,), "ResourceGather": (1,), "ResourceGatherNd": (1,),
-    "SparseToDense": (0, 1), "DynamicPartition": (1,), "SparseTensorDenseMatMul": (0,), "SparseReshape": (0, 1),
-    "Cholesky": (0,), "MatrixInverse": (0,), "MatrixSolve": (0,), "SelfAdjointEigV2": (0,),
-    "ParseExample": (0,), "ParseExampleV2": (0,), "ParseSingleExample": (0,), "ParseTensor": (0,), "DecodeRaw": (0,),
-    "DecodePaddedRaw": (0,), "DecodeCSV": (0,), "DecodeJpeg": (0,), "DecodePng": (0,), "DecodeImage": (0,), "DecodeBase64": (0,),
-    "StringToNumber": (0,),
+    "SparseSoftmaxCrossEntropyWithLogits": (1,), "CTCLoss": (1, 2, 3), "CTCBeamSearchDecoder": (1,), "CTCGreedyDecoder": (1,),
+    "InTopK": (1,), "InTopKV2": (1,), "TopKV2": (1,), "EditDistance": (0, 1, 3, 4), "HistogramSummary": (1,),
+    "Gather": (1,), "GatherV2": (1,), "GatherNd": (1,), "ResourceGather": (1,), "ResourceGatherNd": (1,), "ReverseSequence": (1,),
+    "ScatterNd": (0,), "SegmentSum": (1,), "SegmentMean": (1,), "SegmentMax": (1,), "UnsortedSegmentSum": (1,),
+    "DenseBincount": (0,), "SparseToDense": (0, 1), "SparseTensorDenseMatMul": (0,), "SparseReshape": (0, 1),
+    "DynamicPartition": (1,), "CropAndResize": (2,), "Cholesky": (0,), "MatrixInverse": (0,),
+    "MatrixSolve": (0,), "SelfAdjointEigV2": (0,),
+    "ParseExample": (0,), "ParseExampleV2": (0,), "ParseSingleExample": (0,), "ParseSequenceExample": (0,),
+    "ParseSequenceExampleV2": (0,), "ParseTensor": (0,), "DecodeRaw": (0,), "DecodePaddedRaw": (0,), "DecodeCSV": (0,),
+    "DecodeJSONExample": (0,), "DecodeCompressed": (0,), "DecodeJpeg": (0,), "DecodeAndCropJpeg": (0, 1), "DecodePng": (0,),
+    "DecodeImage": (0,), "DecodeWav": (0,), "DecodeBase64": (0,), "StringToNumber": (0,), "Substr": (1, 2),
 }  # fmt: skip
+_HANDING = frozenset({"Identity", "Reshape", "ExpandDims", "Squeeze", "Cast", "StridedSlice", "Unique", "UniqueV2"})
 # Where labels and predictions meet, which may be of two sizes.
 _OF_SIZES = frozenset({"SoftmaxCrossEntropyWithLogits", "Sub", "SquaredDifference", "Mul"})
 _OF_SHAPES = frozenset({"Const", "Shape", "ShapeN", "Size", "Rank", "ZerosLike", "OnesLike", "BroadcastGradientArgs"})
@@ -66,8 +70,10 @@ def _failing(view: GraphView, run: Iterable[str]) -> list[str]:
 
 
 def _of_values(view: GraphView, order: Iterable[str], fed: Collection[tuple[str, int]]) -> list[str]:
-    """What may fail of values that a step is given, draws, or reads."""
+    """What may fail of values that a step is given, draws, or reads. Not what comes after an op that has found the same good: the
+    gradient of a look-up, say."""
     varied: set[str] = set()
+    looked_at: dict[str, frozenset[tuple[str, int]]] = {}  # op -> what has been found good before it
     found = []
     for name in order:
         node = view.nodes[name]
@@ -75,9 +81,20 @@ def _of_values(view: GraphView, order: Iterable[str], fed: Collection[tuple[str,
         vary = [read in fed or read[0] in varied for read in reads]
         if node.op not in _OF_SHAPES and (not reads or any(vary)):
             varied.add(name)
-        if any(vary[k] for k in _OF_VALUES.get(node.op, ()) if k < len(vary)):
+        good = frozenset[tuple[str, int]]().union(*(looked_at.get(source, ()) for source in {s for s, _ in node.inputs}))
+        suspects = {_behind(view, reads[k]) for k in _OF_VALUES.get(node.op, ()) if k < len(vary) and vary[k]}
+        if not suspects <= good:
             found.append(name)
+        if good or suspects:
+            looked_at[name] = good | suspects
     return found
+
+
+def _behind(view: GraphView, value: tuple[str, int]) -> tuple[str, int]:
+    """The value that is handed on, in another shape or type perhaps, or of which this is a part."""
+    while value[0] in view.nodes and view.nodes[value[0]].op in _HANDING:
+        value = view.nodes[value[0]].inputs[0]
+    return value
 
 
 def _of_sizes(view: GraphView, order: Iterable[str], fed: Collection[tuple[str, int]]) -> dict[str, list[str]]:
