@@ -36,6 +36,10 @@ _OF_VALUES = {
     "DecodeJSONExample": (0,), "DecodeCompressed": (0,), "DecodeJpeg": (0,), "DecodeAndCropJpeg": (0, 1), "DecodePng": (0,),
     "DecodeImage": (0,), "DecodeWav": (0,), "DecodeBase64": (0,), "StringToNumber": (0,), "Substr": (1, 2),
 }  # fmt: skip
+# What gradients have, too, where the look-up before has found the same good.
+_OF_GRADIENTS = frozenset({
+    "ReverseSequence", "ScatterNd", "SegmentSum", "SegmentMean", "UnsortedSegmentSum", "MatrixSolve", "SparseTensorDenseMatMul",
+})  # fmt: skip
 _HANDING = frozenset({"Identity", "Reshape", "ExpandDims", "Squeeze", "Cast", "StridedSlice", "Unique", "UniqueV2"})
 # Where labels and predictions meet, which may be of two sizes.
 _OF_SIZES = frozenset({"SoftmaxCrossEntropyWithLogits", "Sub", "SquaredDifference", "Mul"})
@@ -70,8 +74,7 @@ def _failing(view: GraphView, run: Iterable[str]) -> list[str]:
 
 
 def _of_values(view: GraphView, order: Iterable[str], fed: Collection[tuple[str, int]]) -> list[str]:
-    """What may fail of values that a step is given, draws, or reads. Not what comes after an op that has found the same good: the
-    gradient of a look-up, say."""
+    """What may fail of values that a step is given, draws, or reads; but not the gradient of an op that has found the same good."""
     varied: set[str] = set()
     looked_at: dict[str, frozenset[tuple[str, int]]] = {}  # op -> what has been found good before it
     found = []
@@ -83,7 +86,7 @@ def _of_values(view: GraphView, order: Iterable[str], fed: Collection[tuple[str,
             varied.add(name)
         good = frozenset[tuple[str, int]]().union(*(looked_at.get(source, ()) for source in {s for s, _ in node.inputs}))
         suspects = {_behind(view, reads[k]) for k in _OF_VALUES.get(node.op, ()) if k < len(vary) and vary[k]}
-        if not suspects <= good:
+        if suspects and not (node.op in _OF_GRADIENTS and suspects <= good):
             found.append(name)
         if good or suspects:
             looked_at[name] = good | suspects
