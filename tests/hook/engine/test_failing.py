@@ -193,6 +193,9 @@ def test_updates_come_before_look_ups_of_what_is_fed() -> None:
         assert pairs(train, averaged, feeds=(x,)) == {found}
         assert pairs(averaged, tf.gather(x, tf.constant([1, 2])), feeds=(x,)) == set()  # it cannot fail
         assert pairs(averaged, tf.gather(x, labels), feeds=(x, labels)) == {("AssignVariableOp", "GatherV2")}
+        called = tf.function(lambda y: tf.nn.sparse_softmax_cross_entropy_with_logits(labels=y, logits=h))(labels)
+        assert {end for _, end in pairs(averaged, called, feeds=(x, labels))} <= {"PartitionedCall", "StatefulPartitionedCall"}
+        assert len(pairs(averaged, called, feeds=(x, labels))) == 1
         turned = tf.reverse_sequence(x, labels, 1)
         assert pairs(averaged, turned, feeds=(x, labels)) == {("AssignVariableOp", "ReverseSequence")}
         again = tf.train.GradientDescentOptimizer(0.1).minimize(tf.nn.l2_loss(tf.reverse_sequence(h, labels, 1)), var_list=[w])
@@ -228,6 +231,11 @@ def test_what_shows_outside_comes_before_checks_alone() -> None:
         queue = tf.FIFOQueue(3, tf.float32, [[3]])
         assert pairs(told, queue.enqueue(check)) == set()  # Python may wait for what comes in
         assert pairs(told, queue.dequeue()) == set()
+        _, train = trained(x)
+        assert pairs(train, written, following()) == {(UPDATE, "IteratorGetNext")}
+        read = tf.io.read_file(tf.placeholder_with_default("nowhere", []))
+        _, of_read = trained(tf.io.decode_raw(read, tf.float32), "r")
+        assert pairs(of_read, following()) == {(UPDATE, "IteratorGetNext")}
 
 
 def test_handles_that_are_given_something_wait_for_nobody() -> None:

@@ -31,6 +31,7 @@ _UPDATES = frozenset({
 })  # fmt: skip
 # What is done once and shows outside: calls of Python, texts, files. The former may wait for others.
 _EFFECTS = _PYTHON | {"WriteFile", "Save", "SaveSlices", "SaveV2"}
+_OUTSIDE = _EFFECTS | {"Restore", "RestoreSlice", "RestoreV2"}
 # Handles that are given something, but for which nobody waits.
 _GIVEN_HANDLES = frozenset({"MutableDenseHashTable", "MutableDenseHashTableV2"})
 # Stateful, but who comes first does not show.
@@ -163,10 +164,10 @@ def _is_handle(node: Any) -> bool:
 
 
 def _met(view: GraphView, name: str) -> set[Any]:
-    """What an op meets others in: queues, tables, iterators by their names, Python and what it prints; or it is not known what."""
+    """What an op meets others in: queues, tables, iterators by their names, Python, prints and files; or it is not known what."""
     meeting = [node for node in _meeting(view, name) if node.op not in rules.CHECKS]
-    met: set[Any] = {"Python"} if any(node.op in _PYTHON for node in meeting) else set()
-    others = [node for node in meeting if node.op not in _PYTHON]
+    met: set[Any] = {"outside"} if any(node.op in _OUTSIDE for node in meeting) else set()
+    others = [node for node in meeting if node.op not in _OUTSIDE]
     if not others:
         return met
     given = [(source, index) for source, index in view.nodes[name].inputs if index >= 0]

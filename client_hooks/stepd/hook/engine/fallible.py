@@ -20,9 +20,9 @@ FAILING = rules.CHECKS | {
     "QueueDequeueV2", "QueueDequeueManyV2", "QueueDequeueUpToV2", "ReaderReadV2", "ReaderReadUpToV2", "BarrierTakeMany",
     "OptionalGetValue", "IteratorGetNextAsOptional", "DatasetToSingleElement", "ReduceDataset",
     "QueueEnqueueV2", "QueueEnqueueManyV2", "CountUpTo", "ResourceCountUpTo", "LookupTableFindV2", "GetSessionTensor",
-    "ReadFile", "MatchingFiles", "Restore", "RestoreSlice", "RestoreV2",
+    "Restore", "RestoreSlice", "RestoreV2",
 }  # fmt: skip
-# Of labels, indices, lengths, texts and matrices -> the inputs that may not suit. Grappler rewrites none of them.
+# Of labels, indices, lengths, texts, names of files and matrices -> the inputs that may not suit. Grappler rewrites none of them.
 _OF_VALUES = {
     "SparseSoftmaxCrossEntropyWithLogits": (1,), "CTCLoss": (1, 2, 3), "CTCBeamSearchDecoder": (1,), "CTCGreedyDecoder": (1,),
     "InTopK": (1,), "InTopKV2": (1,), "TopKV2": (1,), "EditDistance": (0, 1, 3, 4), "HistogramSummary": (1,),
@@ -35,11 +35,15 @@ _OF_VALUES = {
     "ParseSequenceExampleV2": (0,), "ParseTensor": (0,), "DecodeRaw": (0,), "DecodePaddedRaw": (0,), "DecodeCSV": (0,),
     "DecodeJSONExample": (0,), "DecodeCompressed": (0,), "DecodeJpeg": (0,), "DecodeAndCropJpeg": (0, 1), "DecodePng": (0,),
     "DecodeImage": (0,), "DecodeWav": (0,), "DecodeBase64": (0,), "StringToNumber": (0,), "Substr": (1, 2),
+    "ReadFile": (0,), "MatchingFiles": (0,),
 }  # fmt: skip
 # What gradients have, too, where the look-up before has found the same good.
 _OF_GRADIENTS = frozenset({
     "ReverseSequence", "ScatterNd", "SegmentSum", "SegmentMean", "UnsortedSegmentSum", "MatrixSolve", "SparseTensorDenseMatMul",
 })  # fmt: skip
+# Of which a function that has one in it fails. Others are in those that gradients call, and in what is done to shapes.
+_GATHERS = frozenset({"Gather", "GatherV2", "GatherNd", "ResourceGather", "ResourceGatherNd"})
+_IN_FUNCTIONS = frozenset(_OF_VALUES) - _OF_GRADIENTS - _GATHERS - {"TopKV2"}
 _HANDING = frozenset({"Identity", "Reshape", "ExpandDims", "Squeeze", "Cast", "StridedSlice", "Unique", "UniqueV2"})
 # Where labels and predictions meet, which may be of two sizes.
 _OF_SIZES = frozenset({"SoftmaxCrossEntropyWithLogits", "Sub", "SquaredDifference", "Mul"})
@@ -85,12 +89,18 @@ def _of_values(view: GraphView, order: Iterable[str], fed: Collection[tuple[str,
         if node.op not in _OF_SHAPES and (not reads or any(vary)):
             varied.add(name)
         good = frozenset[tuple[str, int]]().union(*(looked_at.get(source, ()) for source in {s for s, _ in node.inputs}))
-        suspects = {_behind(view, reads[k]) for k in _OF_VALUES.get(node.op, ()) if k < len(vary) and vary[k]}
+        looks_at = range(len(reads)) if any(map(_looks_at_values, bodies(view, name))) else _OF_VALUES.get(node.op, ())
+        suspects = {_behind(view, reads[k]) for k in looks_at if k < len(vary) and vary[k]}
         if suspects and not (node.op in _OF_GRADIENTS and suspects <= good):
             found.append(name)
         if good or suspects:
             looked_at[name] = good | suspects
     return found
+
+
+def _looks_at_values(inner: Any) -> bool:
+    """Does an op of a function, which may look up what the function is given?"""
+    return inner.op in _IN_FUNCTIONS or (inner.op in _GATHERS and ":" not in inner.input[1])
 
 
 def _behind(view: GraphView, value: tuple[str, int]) -> tuple[str, int]:
