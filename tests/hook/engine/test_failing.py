@@ -258,3 +258,13 @@ def test_of_two_guarded_asserts_both_come_late() -> None:
         view = GraphView.parse(tf.get_default_graph().as_graph_def().SerializeToString(), lambda name: name)
         found = updates_first(view, step_kind([x.name], [values.name], [update.name]))
         assert {end.split("/")[0] for _, end in found} == {"first", "second"}  # the first may not run where the second does
+
+
+def test_no_look_up_that_reads_what_the_step_writes_comes_late() -> None:
+    with tf.Graph().as_default():
+        x, ids = tf.placeholder(tf.float32, [3]), tf.placeholder(tf.int64, [2])
+        kept = tf.get_variable("kept", [3], use_resource=False)
+        _, other = trained(x, "other")
+        looked_up = tf.gather(kept._ref(), ids)  # it reads the very memory
+        assert pairs(other, looked_up, feeds=(x, ids)) == {(UPDATE, "GatherV2")}
+        assert pairs(other, kept.assign(x * 2.0).op, looked_up, feeds=(x, ids)) == set()

@@ -8,7 +8,7 @@ fail of values, where others fail of shapes.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any
 
 from stepd.hook.engine import calls, op_defs, rules
@@ -55,6 +55,7 @@ def updates_first(view: GraphView, step: StepKind) -> frozenset[tuple[str, str]]
     if not may_fail.ends:
         return frozenset()
     racing = [(race.reader, race.writer) for race in races(view, step, every=True)]
+    orders = [*racing, *((other, one) for one, other in racing if is_write(view.nodes[one].op))]
     meeting = [name for name in run if _meeting(view, name)]
     ends = [*updates, *meeting, *(name for race in racing for name in race)]
     ends += [*may_fail.ends, *(other for _, other in may_fail.alike)]
@@ -65,7 +66,7 @@ def updates_first(view: GraphView, step: StepKind) -> frozenset[tuple[str, str]]
     pairs = set()
     for end in may_fail.ends:
         earlier = {name for name in meeting if before.is_before(name, end)}
-        if not _may_come_late(before, end, met, earlier):
+        if not _may_come_late(before, end, met, earlier) or (end in may_fail.given and _parts(before, end, orders)):
             continue
         # Whoever waits in a queue, say, may wait for what others do who wait for this; and what is heard of stays what it is.
         others = [name for name in (either if end in may_fail.given else meeting) if not _until(before, name, end)]
@@ -90,6 +91,11 @@ def updates_first(view: GraphView, step: StepKind) -> frozenset[tuple[str, str]]
 
 def _until(before: Before, one: str, other: str) -> bool:
     return one == other or before.is_before(one, other)
+
+
+def _parts(before: Before, end: str, orders: Iterable[tuple[str, str]]) -> bool:
+    """Does the first of one of `orders`, a read mostly, come after `end`, and not the second? That one would come first then."""
+    return any(_until(before, end, one) and not before.is_before(end, other) for one, other in orders)
 
 
 def _may_come_late(before: Before, end: str, met: Mapping[str, set[Any]], earlier: Collection[str]) -> bool:

@@ -25,7 +25,7 @@ FAILING = rules.CHECKS | {
 # Of labels, indices, lengths, texts, names of files and matrices -> the inputs that may not suit. Grappler rewrites none of them.
 _OF_VALUES = {
     "SparseSoftmaxCrossEntropyWithLogits": (1,), "CTCLoss": (1, 2, 3), "CTCBeamSearchDecoder": (1,), "CTCGreedyDecoder": (1,),
-    "InTopK": (1,), "InTopKV2": (1,), "TopKV2": (1,), "EditDistance": (0, 1, 3, 4), "HistogramSummary": (1,),
+    "InTopK": (1,), "InTopKV2": (1,), "TopKV2": (1,), "EditDistance": (0, 1, 3, 4),
     "Gather": (1,), "GatherV2": (1,), "GatherNd": (1,), "ResourceGather": (1,), "ResourceGatherNd": (1,), "ReverseSequence": (1,),
     "ScatterNd": (0,), "SegmentSum": (1,), "SegmentMean": (1,), "SegmentMax": (1,), "UnsortedSegmentSum": (1,),
     "DenseBincount": (0,), "SparseToDense": (0, 1), "SparseTensorDenseMatMul": (0,), "SparseReshape": (0, 1),
