@@ -260,7 +260,7 @@ def test_of_two_guarded_asserts_both_come_late() -> None:
         assert {end.split("/")[0] for _, end in found} == {"first", "second"}  # the first may not run where the second does
 
 
-def test_no_look_up_that_reads_what_the_step_writes_comes_late() -> None:
+def test_nothing_comes_late_before_a_read_that_would_come_behind_its_write() -> None:
     with tf.Graph().as_default():
         x, ids = tf.placeholder(tf.float32, [3]), tf.placeholder(tf.int64, [2])
         kept = tf.get_variable("kept", [3], use_resource=False)
@@ -268,3 +268,6 @@ def test_no_look_up_that_reads_what_the_step_writes_comes_late() -> None:
         looked_up = tf.gather(kept._ref(), ids)  # it reads the very memory
         assert pairs(other, looked_up, feeds=(x, ids)) == {(UPDATE, "GatherV2")}
         assert pairs(other, kept.assign(x * 2.0).op, looked_up, feeds=(x, ids)) == set()
+        read = kept._ref() * tf.check_numerics(x, "")
+        assert pairs(other, read) == {(UPDATE, "CheckNumerics")}
+        assert pairs(other, kept.assign(x * 3.0).op, read) == set()

@@ -66,7 +66,7 @@ def updates_first(view: GraphView, step: StepKind) -> frozenset[tuple[str, str]]
     pairs = set()
     for end in may_fail.ends:
         earlier = {name for name in meeting if before.is_before(name, end)}
-        if not _may_come_late(before, end, met, earlier) or (end in may_fail.given and _parts(before, end, orders)):
+        if not _may_come_late(before, end, met, earlier) or _parts(before, end, orders):
             continue
         # Whoever waits in a queue, say, may wait for what others do who wait for this; and what is heard of stays what it is.
         others = [name for name in (either if end in may_fail.given else meeting) if not _until(before, name, end)]
