@@ -35,6 +35,7 @@ CORE = frozenset(
         "errors.without",
         "failures.given",
         "failures.outside",
+        "failures.unset",
         "exports.served",
         "extended.scopes",
         "extended.control_edges",

@@ -106,7 +106,8 @@ def program_quoted(record):
     """A Python function of the graph runs a step itself, whose error TensorFlow quotes with its traceback."""
     x = tf.placeholder(tf.float32, [None], name="x")
     inner = tf.reshape(x, [3], name="inner") * 2.0
-    with tf.Session() as sess:
+    # Threads of its own: those that all sessions share other programs may have left blocked, and a step inside a step needs two.
+    with tf.Session(config=tf.ConfigProto(inter_op_parallelism_threads=4, use_per_session_threads=True)) as sess:
         outer = tf.py_func(lambda value: sess.run(inner, {x: value}), [x], tf.float32, name="outer")
         for k in range(6):
             record.value(f"{k}", sess.run(outer, {x: [1.0, 2.0, k]}))

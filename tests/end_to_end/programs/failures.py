@@ -73,3 +73,30 @@ def program_outside(record):
             with record.error(f"{k}"):
                 sess.run(steps[k % len(steps)], {x: -0.1 * k - 0.1, path: f"made/{k}"})
             record.value(f"{k}", [*sess.run([v, size]), len(calls), len(os.listdir("made"))])
+
+
+def program_unset(record):
+    """Variables that get their values one after the other, and steps in between that need all: the others' updates are kept."""
+    x = tf.placeholder(tf.float32, [None, 6], name="x")
+    rng = np.random.RandomState(7)
+    with tf.variable_scope("net", use_resource=True):
+        w = tf.get_variable("w", [6, 5], initializer=tf.constant_initializer(0.1), partitioner=tf.fixed_size_partitioner(2))
+        late = tf.get_variable("late", [5], initializer=tf.ones_initializer())
+        table = tf.get_variable("table", [7, 5], initializer=tf.constant_initializer(0.2))
+    plain, count = (tf.get_variable(name, [5], initializer=tf.zeros_initializer(), use_resource=False) for name in ("p", "count"))
+    h = tf.matmul(x, w) + tf.reduce_sum(tf.nn.embedding_lookup(table, [1, 3, 3]), 0) + plain
+    hot = tf.placeholder(tf.bool, [], name="hot")
+    loss = tf.reduce_sum(tf.square(tf.cond(hot, lambda: h * late, lambda: h)))
+    train = tf.train.AdamOptimizer(0.01).minimize(loss, var_list=[*w, table, plain])
+    step = tf.group(train, tf.assign_add(count, tf.reduce_sum(tf.tanh(h), 0)))
+    every = tf.global_variables()
+    with tf.Session() as sess:
+        for k, variable in enumerate(every):
+            sess.run(variable.initializer)
+            for what, ends in (("step", [step]), ("late", [step, late]), ("cold", [step, loss])):
+                try:
+                    sess.run(ends, {x: rng.randn(4, 6), hot: what == "late"})
+                except tf.errors.OpError:
+                    record.value(f"{k} {what}", "failed")  # of which variable, and how that is said, differs plainly, too
+            there = [v for v in every if sess.run(tf.is_variable_initialized(v))]
+            record.value(f"{k}", sess.run(there))

@@ -155,6 +155,14 @@ class Homes:
         except errors.OpError as e:
             log.info("the old places of variables could not be freed: %s", e)
 
+    def with_values(self, ahead: Ahead, view: GraphView, variables: Iterable[str], prefix: str) -> set[str]:
+        """Those of `variables` that have a value now. Raises TensorFlow's errors."""
+        where = {variable: self.at.get(variable, "") for variable in variables}
+        if self.prepare(view, where, prefix):
+            capi.extend_session(ahead.session)
+        flags = ahead.run(_tests(self._handles[variable, device] for variable, device in where.items()))
+        return {variable for variable, yes in zip(where, flags, strict=True) if yes}
+
     def empty(self, ahead: Ahead, view: GraphView, variables: Iterable[str], prefix: str) -> None:
         """Free the values of `variables` in a session that nobody uses any more. Raises TensorFlow's errors."""
         where = {variable: self.at.get(variable, "") for variable in variables}

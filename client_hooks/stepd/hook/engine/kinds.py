@@ -39,8 +39,8 @@ class Kind:
     """
 
     __slots__ = (
-        "_guessed", "epoch", "feeds", "fetches", "first_seconds", "in_parts", "least", "may_be_asked", "notes", "ran_on", "route",
-        "runs", "seconds", "step", "sums_shown", "targets", "waited",
+        "_guessed", "ended_well", "epoch", "feeds", "fetches", "first_seconds", "in_parts", "least", "may_be_asked", "notes",
+        "ran_on", "route", "runs", "seconds", "step", "sums_shown", "targets", "waited",
     )  # fmt: skip
 
     def __init__(self, step: StepKind, key: tuple[tuple[Any, ...], tuple[Any, ...], tuple[Any, ...]]) -> None:
@@ -50,6 +50,7 @@ class Kind:
         self.epoch = -1
         self.ran_on: str | None = None
         self.runs = 0
+        self.ended_well = False  # has any run of it, or of its parts?
         self.notes: Notes | None = None  # where its plain runs may be noted
         # Is it fed bit by bit, or otherwise than its feeds say? Then no op may wait for anything but its inputs.
         self.in_parts = False

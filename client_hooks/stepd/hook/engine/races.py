@@ -52,12 +52,12 @@ def races(view: GraphView, kind: StepKind, every: bool = False) -> list[Race]:
 
 def _races(view: GraphView, kind: StepKind, every: bool) -> list[Race]:
     step = executed(view, kind)
-    users = {name: _users(view, step, alike) for name, alike in _variables(view, step).items()}
-    users = {name: (readers, writers) for name, (readers, writers) in users.items() if writers and len({*readers, *writers}) > 1}
-    ends = {op: None for readers, writers in users.values() for op in (*readers, *writers)}
+    used = {name: users(view, step, alike) for name, alike in variables(view, step).items()}
+    used = {name: (readers, writers) for name, (readers, writers) in used.items() if writers and len({*readers, *writers}) > 1}
+    ends = {op: None for readers, writers in used.values() for op in (*readers, *writers)}
     order = Before(view, step, {split_input(name) for name in kind.feeds}, ends)
     found: list[Race] = []
-    for variable, (readers, writers) in users.items():
+    for variable, (readers, writers) in used.items():
         pairs = itertools.chain(
             ((reader, writer) for writer in writers for reader in readers if reader != writer),
             itertools.combinations(writers, 2) if every else (),
@@ -71,7 +71,7 @@ def _may_race(order: Before, one: str, other: str) -> bool:
     return not (order.is_before(one, other) or order.is_before(other, one) or order.exclude(one, other))
 
 
-def _variables(view: GraphView, step: Collection[str]) -> dict[str, list[str]]:
+def variables(view: GraphView, step: Collection[str]) -> dict[str, list[str]]:
     """The first op of each variable -> all ops that stand for it: those that say the same name say the same variable."""
     alike: dict[tuple[bytes, bytes], list[str]] = {}
     for name in view.nodes:
@@ -80,10 +80,10 @@ def _variables(view: GraphView, step: Collection[str]) -> dict[str, list[str]]:
     return {names[0]: names for names in alike.values()}
 
 
-def _users(view: GraphView, step: Collection[str], variables: Iterable[str]) -> tuple[list[str], list[str]]:
+def users(view: GraphView, step: Collection[str], handles: Iterable[str]) -> tuple[list[str], list[str]]:
     """(ops that read the variable, ops that write it) within a step, whatever hands its handle or its memory on to them."""
     readers, writers = dict[str, None](), dict[str, None]()
-    stack = list(variables)
+    stack = list(handles)
     in_memory = any(view.nodes[name].op != "VarHandleOp" for name in stack)  # who hands it on hands on what is read
     seen = set(stack)
     while stack:

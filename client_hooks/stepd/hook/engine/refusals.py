@@ -7,3 +7,7 @@ class SwitchRefusedError(Exception):
 
 class NotQuietError(SwitchRefusedError):
     """Runs in flight use variables that would move, and did not end in time."""
+
+
+class NoValueError(SwitchRefusedError):
+    """A step is due that reads a variable without a value."""

@@ -20,7 +20,7 @@ from stepd.hook.engine.kinds import Kind, Route
 from stepd.hook.engine.last_reads import concerns
 from stepd.hook.engine.likeness import Likeness
 from stepd.hook.engine.mirror import Mirror
-from stepd.hook.engine.refusals import NotQuietError, SwitchRefusedError
+from stepd.hook.engine.refusals import NotQuietError, NoValueError, SwitchRefusedError
 from stepd.hook.engine.shield import unbroken
 from stepd.hook.engine.switcher import Switcher
 from stepd.hook.log import logger as log
@@ -87,7 +87,7 @@ class Routing:
         made.making.known = engine.known
         if engine.likeness is None and devices.types <= {"CPU", "GPU"}:
             engine.likeness = Likeness(config, {d.name: d.type for d in devices.all})
-        made.likeness = engine.likeness
+        made.likeness, made.valued = engine.likeness, engine.valued
         return made
 
     def _threads(self) -> int:
@@ -149,6 +149,8 @@ class Routing:
             switcher = self.switcher()
             try:
                 return self._made(switcher, kind)
+            except NoValueError as e:
+                left = self._go_back(switcher, str(e))
             except SwitchRefusedError as e:
                 log.info("session %s: %s", self._engine.session_id, e)
                 left = self._renew(switcher, kind)

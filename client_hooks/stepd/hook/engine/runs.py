@@ -171,6 +171,7 @@ class Runs:
         engine.ran = True
         try:
             result = call(route)
+            kind.ended_well = True
         except BaseException as e:
             error = type(e).__name__
             self._failed(kind, route, e, _fed(kind, feeds, values), called, ready is not None)

@@ -36,6 +36,7 @@ from stepd.hook.engine.state import inventory
 from stepd.hook.engine.switcher import Switcher
 from stepd.hook.engine.terms import Known
 from stepd.hook.engine.told import Told
+from stepd.hook.engine.valued import Valued
 from stepd.hook.engine.worker import worker
 from stepd.hook.model import GraphDescription, LiveStrategy, SessionDevice, SwitchOutcome, Way
 from stepd.hook.ports import ObserverPort
@@ -77,6 +78,7 @@ class SessionEngine:
         self.told = Told(self, observer)
         self.known = Known()
         self.likeness: Likeness | None = None
+        self.valued = Valued(self.kinds)
         self.closed = False
         self.queue_ops: Ops | None = None  # on the session's queues, of the last restart
         self.bound = ""  # why a run's options ask for the program's own ops

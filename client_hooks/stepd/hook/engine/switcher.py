@@ -26,8 +26,9 @@ from stepd.hook.engine.last_reads import LastReads, concerns
 from stepd.hook.engine.likeness import Likeness
 from stepd.hook.engine.making import Making
 from stepd.hook.engine.mirror import Mirror
-from stepd.hook.engine.refusals import NotQuietError, SwitchRefusedError
+from stepd.hook.engine.refusals import NotQuietError, NoValueError, SwitchRefusedError
 from stepd.hook.engine.sight import Sight
+from stepd.hook.engine.valued import Valued
 from stepd.hook.model import LiveStrategy
 
 Building = Callable[[Ahead, Callable[[], Any]], Any]
@@ -54,6 +55,7 @@ class Switcher:
         self.new_prefix: Callable[[], str] = functools.partial(_new_prefix, itertools.count(1))
         self.last_reads = LastReads(mirror, self.new_prefix)
         self.likeness: Likeness | None = None  # where it is told how its steps compute
+        self.valued: Valued | None = None  # where it is told which variables have values
         self.making = Making(mirror, devices, self.sight, self.homes, self.new_prefix, most_copies)
 
     def attach(self, on_switch: Callable[[], None], lock: Any, build_in: Building) -> None:
@@ -89,6 +91,8 @@ class Switcher:
         unless the caller holds it, and while TensorFlow builds.
         """
         with self.lock:
+            if self.valued is not None:  # a step that would fail of one without waits until it is due
+                kinds = [kind for kind in kinds if not self.valued.lacking(self.view(), kind)]
             copy = self.making.copy(strategy, kinds)
         calm()
         with self.lock:
@@ -216,8 +220,17 @@ class Switcher:
             if self.learn([kind]):
                 raise SwitchRefusedError("a step shows that a variable is to stay where it is")
             self.making.check_known(kind)
+            self._check_values(kind)
             return self._served(session, copy, kind)
         return self._on(session, copy, kind)
+
+    def _check_values(self, kind: Kind) -> None:
+        """Raise NoValueError where a run of `kind` would fail of a variable."""
+        if self.valued is None or not (unsure := self.valued.lacking(self.view(), kind)):
+            return
+        self.valued.found(there := self.homes.with_values(self.ahead, self.view(), unsure, self.new_prefix()))
+        if empty := [name for name in unsure if name not in there]:
+            raise NoValueError(f"variable {empty[0]} has no value, and a step that is due reads it")
 
     def _served(self, session: Any, copy: Copy, kind: Kind) -> Route:
         copy = copy.serving(kind, self.view())

@@ -1,0 +1,66 @@
+"""Which variables a step needs that may have no value yet. Pure.
+
+A step that reads one without fails, and plainly all of it that needs no such value runs nevertheless; on several devices what
+waits for a transfer then is lost. So such a step runs on the program's own placement. It must not know how one asks for values.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from stepd.hook.engine.draws import executed
+from stepd.hook.engine.graphview import GraphView, split_input
+from stepd.hook.engine.kinds import Kind, Kinds
+from stepd.hook.engine.races import users, variables
+from stepd.hook.ports import StepKind
+
+_ASSIGNS = frozenset({"Assign", "AssignVariableOp"})
+
+
+class _Uses(NamedTuple):
+    needed: frozenset[str]  # variables, by the first op of each, whose values it takes and does not assign itself
+    full: frozenset[str]  # the ops of all variables that have a value after it has ended well
+
+
+class Valued:
+    """What the steps of one session that ended well say of its variables, whatever is in force."""
+
+    def __init__(self, kinds: Kinds) -> None:
+        self._kinds = kinds
+        self._uses: dict[StepKind, _Uses] = {}
+        self._full: set[str] = set()
+        self._said: set[StepKind] = set()  # steps whose end is in `_full`
+
+    def lacking(self, view: GraphView, kind: Kind) -> list[str]:
+        """Variables that a run of `kind` needs and that no run of the session shows to have a value."""
+        if kind.ended_well:
+            return []
+        for other in self._kinds.all():
+            if other.ended_well and other.step not in self._said:
+                self._said.add(other.step)
+                self._full |= self._of(view, other.step).full
+        return sorted(self._of(view, kind.step).needed - self._full)
+
+    def found(self, names: Iterable[str]) -> None:
+        """These have values."""
+        self._full |= set(names)
+
+    def _of(self, view: GraphView, step: StepKind) -> _Uses:
+        if step not in self._uses:
+            self._uses[step] = _uses(view, step)
+        return self._uses[step]
+
+
+def _uses(view: GraphView, kind: StepKind) -> _Uses:
+    step = executed(view, kind)
+    fetched = {split_input(name)[0] for name in kind.fetches}
+    needed, full = set[str](), set[str]()
+    for first, alike in variables(view, step).items():
+        readers, writers = users(view, step, alike)
+        itself = any(name in fetched and view.nodes[name].op != "VarHandleOp" for name in alike)
+        if readers or writers or itself:
+            full.update(alike)
+            if not any(view.nodes[name].op in _ASSIGNS for name in writers):
+                needed.add(first)
+    return _Uses(frozenset(needed), frozenset(full))
