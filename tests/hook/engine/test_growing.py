@@ -5,12 +5,13 @@ from __future__ import annotations
 import signal
 import threading
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 
-from stepd.hook.engine import capi, requests
+from stepd.hook.engine import capi, growth, requests, switcher
 from stepd.hook.model import LiveStrategy
 
 tf = pytest.importorskip("tensorflow.compat.v1")
@@ -72,6 +73,38 @@ def test_new_steps_run_beside_one_that_does_not_end_and_keeps_variables_where_th
         assert session.run(queue.dequeue()).tolist() == [1.0, 1.0, 1.0]
         blocked.join()
         assert session.run([v, queue.size()])[1] == 1 and session.run(v).tolist() == [2.0, 2.0, 2.0]
+
+
+@pytest.mark.parametrize(("seconds", "given_up"), [(0.2, False), (3.0, True)])
+def test_a_strategy_that_costs_more_to_fit_to_what_is_added_than_it_can_gain_is_given_up(
+    hooked: Callable[..., Any], two_devices: Any, monkeypatch: pytest.MonkeyPatch, seconds: float, given_up: bool
+) -> None:
+    """A training loop makes ops; each time the graph is looked at anew takes `seconds`, of ten."""
+    now = [100.0]
+    monkeypatch.setattr(growth, "clocks", SimpleNamespace(monotonic=lambda: now[0]))
+    monkeypatch.setattr(switcher, "clocks", SimpleNamespace(monotonic=lambda: now[0]))
+    listener, adopt = hooked(), switcher.Making.adopt
+
+    def slowly(*args: Any) -> None:
+        adopt(*args)
+        now[0] += seconds
+
+    monkeypatch.setattr(switcher.Making, "adopt", slowly)
+    with tf.Graph().as_default(), tf.Session(config=two_devices) as session:
+        v = tf.get_variable("v", [3], initializer=tf.ones_initializer(), use_resource=True)
+        total = tf.reduce_sum(tf.tanh(v), name="total")
+        session.run(v.initializer)
+        session.run(total)
+        (engine,) = listener.engines
+        with engine.lock:
+            away = LiveStrategy("away", {"total": engine.devices()[1].name})
+            assert requests.switch_now(engine, engine.switcher(), away, engine.kinds.all()).ok
+        for k in range(4):
+            session.run(v.assign([float(k)] * 3))
+            assert session.run(total) == pytest.approx(3 * np.tanh(float(k)))
+            now[0] += 10.0 - seconds
+        assert (engine.strategy_id, len(listener.failed)) == (("", 1) if given_up else ("away", 0))
+        assert not given_up or "has added ops to its graph 1 times since, and steps waited 3.0 s" in listener.failed[0][1]
 
 
 def test_a_run_waits_until_the_session_has_what_another_thread_is_sending_it(

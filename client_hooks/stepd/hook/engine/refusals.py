@@ -9,5 +9,5 @@ class NotQuietError(SwitchRefusedError):
     """Runs in flight use variables that would move, and did not end in time."""
 
 
-class NoValueError(SwitchRefusedError):
-    """A step is due that reads a variable without a value."""
+class AtHomeError(SwitchRefusedError):
+    """A step that is due had better run on the program's own placement, or all from now on."""

@@ -20,7 +20,7 @@ from stepd.hook.engine.kinds import Kind, Route
 from stepd.hook.engine.last_reads import concerns
 from stepd.hook.engine.likeness import Likeness
 from stepd.hook.engine.mirror import Mirror
-from stepd.hook.engine.refusals import NotQuietError, NoValueError, SwitchRefusedError
+from stepd.hook.engine.refusals import AtHomeError, NotQuietError, SwitchRefusedError
 from stepd.hook.engine.shield import unbroken
 from stepd.hook.engine.switcher import Switcher
 from stepd.hook.log import logger as log
@@ -149,7 +149,7 @@ class Routing:
             switcher = self.switcher()
             try:
                 return self._made(switcher, kind)
-            except NoValueError as e:
+            except AtHomeError as e:
                 left = self._go_back(switcher, str(e))
             except SwitchRefusedError as e:
                 log.info("session %s: %s", self._engine.session_id, e)

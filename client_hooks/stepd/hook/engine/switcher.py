@@ -20,13 +20,14 @@ from stepd.hook.engine.copies import Copy
 from stepd.hook.engine.devices import Devices
 from stepd.hook.engine.gate import Gate
 from stepd.hook.engine.graphview import GraphView
+from stepd.hook.engine.growth import Growth
 from stepd.hook.engine.homes import Homes
 from stepd.hook.engine.kinds import Kind, Route, patience
 from stepd.hook.engine.last_reads import LastReads, concerns
 from stepd.hook.engine.likeness import Likeness
 from stepd.hook.engine.making import Making
 from stepd.hook.engine.mirror import Mirror
-from stepd.hook.engine.refusals import NotQuietError, NoValueError, SwitchRefusedError
+from stepd.hook.engine.refusals import AtHomeError, NotQuietError, SwitchRefusedError
 from stepd.hook.engine.sight import Sight
 from stepd.hook.engine.valued import Valued
 from stepd.hook.model import LiveStrategy
@@ -43,6 +44,7 @@ class Switcher:
         self.sight = Sight(mirror, shared_variables, devices)
         self.live: Copy | None = None
         self.homes = Homes(mirror)
+        self.growth = Growth()
         self._on_switch: Callable[[], None] = lambda: None
         # Guards the mirror's graph and what the session has of it; has executors built while the session is there.
         self.lock: Any = threading.RLock()
@@ -198,6 +200,7 @@ class Switcher:
 
     def _put(self, copy: Copy | None) -> None:
         self.live = copy
+        self.growth.begin()
         self._on_switch()
 
     # -- routing ------------------------------------------------------------------------------------------------------
@@ -216,7 +219,7 @@ class Switcher:
         copy = self.live or self.making.plain()
         if self.live is not None:
             if copy.is_stale():
-                self.making.adopt(copy)
+                self._adopt(copy)
             if self.learn([kind]):
                 raise SwitchRefusedError("a step shows that a variable is to stay where it is")
             self.making.check_known(kind)
@@ -224,13 +227,20 @@ class Switcher:
             return self._served(session, copy, kind)
         return self._on(session, copy, kind)
 
+    def _adopt(self, copy: Copy) -> None:
+        if why := self.growth.too_much():
+            raise AtHomeError(why)
+        began = clocks.monotonic()
+        self.making.adopt(copy)
+        self.growth.took(clocks.monotonic() - began)
+
     def _check_values(self, kind: Kind) -> None:
-        """Raise NoValueError where a run of `kind` would fail of a variable."""
+        """Raise AtHomeError where a run of `kind` would fail of a variable."""
         if self.valued is None or not (unsure := self.valued.lacking(self.view(), kind)):
             return
         self.valued.found(there := self.homes.with_values(self.ahead, self.view(), unsure, self.new_prefix()))
         if empty := [name for name in unsure if name not in there]:
-            raise NoValueError(f"variable {empty[0]} has no value, and a step that is due reads it")
+            raise AtHomeError(f"variable {empty[0]} has no value, and a step that is due reads it")
 
     def _served(self, session: Any, copy: Copy, kind: Kind) -> Route:
         copy = copy.serving(kind, self.view())
