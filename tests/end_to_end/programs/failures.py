@@ -4,6 +4,7 @@ import os
 
 import numpy as np
 import tensorflow.compat.v1 as tf
+from tensorflow.python.framework import function
 
 
 def _normalized(h, count):
@@ -100,3 +101,66 @@ def program_unset(record):
                     record.value(f"{k} {what}", "failed")  # of which variable, and how that is said, differs plainly, too
             there = [v for v in every if sess.run(tf.is_variable_initialized(v))]
             record.value(f"{k}", sess.run(there))
+
+
+def program_cancelled(record):
+    """Checks beside updates behind loops, calls that stay calls and, with two devices, transfers: plainly an error ends these."""
+    x, n = tf.placeholder(tf.float32, [200, 200], name="x"), tf.placeholder(tf.int32, [], name="n")
+
+    @function.Defun(tf.float32, noinline=True)
+    def apart(a):
+        return tf.sin(a) * 2.0
+
+    def layers(h, name):
+        with tf.variable_scope(name, use_resource=True):
+            w = tf.get_variable("w", [200, 200], initializer=tf.constant_initializer(0.006))
+        for _ in range(12):
+            h = tf.tanh(tf.matmul(h, w))
+        return h
+
+    looped = tf.while_loop(lambda i, h: i < 60, lambda i, h: (i + 1, tf.tanh(h * 1.01)), [0, x])[1]
+    called = apart(layers(x, "called"))
+    called.set_shape([200, 200])
+    with tf.device("/cpu:0"):
+        near = layers(x, "near")
+    with tf.device("/cpu:1"):
+        far = layers(near, "far")
+    updates = []
+    for name, value in (("looped", looped), ("called", called), ("far", far), ("here", layers(x, "here"))):
+        with tf.variable_scope(name, use_resource=True):
+            kept = tf.get_variable("kept", [200], initializer=tf.zeros_initializer())
+        updates.append(kept.assign_add(tf.reduce_mean(value, 0)).op)
+    check = tf.Assert(n < 3, ["too many", n], name="check")
+    every = tf.global_variables()
+    with tf.Session(config=tf.ConfigProto(device_count={"CPU": 2})) as sess:
+        sess.run(tf.global_variables_initializer())
+        for k in range(12):
+            for i, update in enumerate(updates):
+                try:
+                    sess.run([update, check], {x: np.full([200, 200], 0.1 * k), n: k % 4})
+                except tf.errors.InvalidArgumentError as error:  # of two devices both say so, numbered
+                    record.value(f"{k} {i}", error.message if i != 2 else "failed")
+            record.value(f"{k}", sess.run(every))
+
+
+def program_looked_up(record):
+    """Checks, texts and the end of data beside a training step that looks words up in a table."""
+    words, n = tf.placeholder(tf.string, [None], name="words"), tf.placeholder(tf.int32, [], name="n")
+    table = tf.lookup.StaticHashTable(tf.lookup.KeyValueTensorInitializer(["1", "2", "x"], tf.range(3)), 3)
+    with tf.variable_scope("net", use_resource=True):
+        embedding = tf.get_variable("embedding", [4, 8], initializer=tf.constant_initializer(0.3))
+        w = tf.get_variable("w", [8, 8], initializer=tf.constant_initializer(0.1))
+    h = tf.nn.embedding_lookup(embedding, table.lookup(words))
+    for _ in range(6):
+        h = tf.tanh(tf.matmul(h, w))
+    train = tf.train.AdagradOptimizer(0.1).minimize(tf.reduce_mean(tf.square(h - 1.0)))
+    following = tf.data.make_initializable_iterator(tf.data.Dataset.range(3))
+    besides = [tf.Assert(n < 3, [n], name="check"), tf.string_to_number(words, name="numbers"), following.get_next()]
+    with tf.Session() as sess:
+        sess.run([tf.global_variables_initializer(), tf.tables_initializer()])
+        for k in range(24):
+            if k % 12 == 0:
+                sess.run(following.initializer)
+            with record.error(f"{k}"):
+                sess.run([train, besides[k % 3]], {words: ["1", "2", "x" if k % 4 == 3 else "1"], n: k // 3 % 4})
+            record.value(f"{k}", sess.run(tf.global_variables()))

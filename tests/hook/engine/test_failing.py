@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -107,6 +108,77 @@ def test_nobody_waits_for_what_may_wait_for_others_or_not_come() -> None:
         w = tf.get_variable("c", [3], use_resource=True)
         in_branch = tf.cond(taken, lambda: w.assign_add(x * 2.0), lambda: w.read_value())
         assert pairs(in_branch, following()) == set()
+
+
+@pytest.mark.parametrize("second_generation", [False, True])
+def test_what_an_error_ends_plainly_it_ends(second_generation: bool) -> None:
+    """A cancelled step goes on with no loop, and begins no call that stays one."""
+    (tf.enable_control_flow_v2 if second_generation else tf.disable_control_flow_v2)()
+    try:
+        with tf.Graph().as_default():
+            x, n = tf.placeholder(tf.float32, [3]), tf.placeholder(tf.int32, [])
+            _, plain = trained(x, "plain")
+            _, looped = trained(tf.while_loop(lambda i, a: i < 9, lambda i, a: (i + 1, tf.tanh(a)), [0, x])[1], "looped")
+            check = tf.raw_ops.Assert(condition=n < 3, data=[n])
+            assert pairs(plain, looped, check) == {(UPDATE, "Assert")}
+            assert pairs(looped, check) == set()
+            apart = tf.function(tf.sin, experimental_attributes={"_noinline": True})
+            _, called = trained(apart(x), "called")
+            assert pairs(called, check) == set()
+            w, _ = trained(tf.placeholder(tf.float32, [3]), "checked")
+            ended = tf.while_loop(lambda i, a: i < 9, lambda i, a: (i + 1, tf.tanh(a)), [0, w.read_value()])[1]
+            kept = tf.get_variable("kept", [3], use_resource=True).assign(ended)
+            assert pairs(kept, tf.check_numerics(ended, "")) == {("AssignVariableOp", "CheckNumerics")}  # it has ended by then
+    finally:
+        tf.disable_control_flow_v2()
+
+
+def test_transfers_that_there_are_plainly_end_if_they_come_later() -> None:
+    with tf.Graph().as_default() as graph:
+        x, n = tf.placeholder(tf.float32, [3]), tf.placeholder(tf.int32, [])
+        with tf.device("/cpu:1"):
+            _, late = trained(tf.tanh(tf.tanh(tf.tanh(x + 1.0))), "late")
+        check = tf.raw_ops.Assert(condition=n < 3, data=[n])
+        view = GraphView.parse(graph.as_graph_def().SerializeToString(), lambda name: name)
+        step = step_kind([x.name, n.name], [], [late.name, check.name])
+        first = view.ancestors(["Tanh_1"]) | {check.name, "Less", "late"}  # on the first device
+
+        def found(away: Callable[[str], bool]) -> set[tuple[str, str]]:
+            pairs = updates_first(view, step, lambda name: "there" if away(name) else "here")
+            return {(view.nodes[update].op, end) for update, end in pairs}
+
+        assert found(lambda name: False) == {(UPDATE, check.name)}
+        assert found(lambda name: name not in first) == set()  # what comes there is sent behind the check
+        assert found(lambda name: name in (check.name, "Less")) == {(UPDATE, check.name)}  # nothing is sent to the update
+
+
+def test_a_look_up_in_a_table_neither_waits_nor_says_more_than_is_in_it() -> None:
+    with tf.Graph().as_default():
+        words = tf.placeholder(tf.string, [None])
+        table = tf.lookup.StaticHashTable(tf.lookup.KeyValueTensorInitializer(["a", "b"], tf.range(2)), 1)
+        embedding = tf.get_variable("embedding", [3, 4], use_resource=True)
+        loss = tf.reduce_sum(tf.square(tf.nn.embedding_lookup(embedding, table.lookup(words))))
+        train = tf.train.AdagradOptimizer(0.1).minimize(loss)
+        apply = ("ResourceSparseApplyAdagrad", "IteratorGetNext")
+        assert apply in pairs(train, following())
+        assert ("ResourceSparseApplyAdagrad", "StringToNumber") in pairs(train, tf.strings.to_number(words), feeds=(words,))
+
+
+def test_of_two_that_fail_of_the_same_the_first_is_heard_of() -> None:
+    """A check of labels beside a loss that looks at them, too; averages come before both."""
+    with tf.Graph().as_default():
+        x, y = tf.placeholder(tf.float32, [None, 3]), tf.placeholder(tf.int64, [None])
+        w = tf.get_variable("w", [3, 3], initializer=tf.ones_initializer(), use_resource=True)
+        h = tf.matmul(x, w)
+        kept = tf.get_variable("kept", [3], use_resource=True).assign(tf.reduce_mean(h, 0))
+        loss = tf.reduce_mean(tf.nn.sparse_softmax_cross_entropy_with_logits(labels=y, logits=h))
+        train = tf.train.GradientDescentOptimizer(0.1).minimize(loss)
+        check = tf.raw_ops.Assert(condition=tf.reduce_all(y < 3), data=[y])
+        softmax = "SparseSoftmaxCrossEntropyWithLogits"
+        found = pairs(train, kept, check, feeds=(x, y))
+        assert found == {("AssignVariableOp", "Assert"), ("AssignVariableOp", softmax), ("Assert", softmax)}
+        other = tf.raw_ops.Assert(condition=tf.shape(x)[0] < 30, data=[tf.shape(x)])
+        assert (UPDATE, "Assert") in pairs(train, other, feeds=(x, y))  # of another cause
 
 
 def test_tables_generators_and_functions_are_updated_too() -> None:

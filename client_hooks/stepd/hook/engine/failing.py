@@ -8,7 +8,7 @@ fail of values, where others fail of shapes.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import Any
 
 from stepd.hook.engine import calls, op_defs, rules
@@ -17,6 +17,7 @@ from stepd.hook.engine.fallible import FAILING, bodies, fallible
 from stepd.hook.engine.graphview import GraphView, name_of_state, split_input
 from stepd.hook.engine.op_defs import function_attrs, holds_state, is_pure
 from stepd.hook.engine.races import HAND_ON, is_write, races
+from stepd.hook.engine.unsure import LOOK_UPS, Unsure, depths_of, until
 from stepd.hook.order.conditions import Conditions, conditions
 from stepd.hook.order.rounds import may_need
 from stepd.hook.order.steps import executed
@@ -40,12 +41,14 @@ _DRAWS = (
     "StatefulTruncatedNormal", "StatefulRandom", "NonDeterministicInts", "SampleDistorted", "CudnnRNN", "AllCandidate",
     "FixedUnigramCandidate", "LogUniformCandidate", "UniformCandidate",
 )  # fmt: skip
+# Of both generations, and what ends each round of the first.
+_LOOPS = frozenset({"LoopCond", "While", "StatelessWhile"})
 _ANY = "?"  # something, and it is not known what
 _MOST = 10_000  # pairs that a step is looked at for
 
 
-def updates_first(view: GraphView, step: StepKind) -> frozenset[tuple[str, str]]:
-    """(update, op that may fail) of a step: the first before the second. Neither needs the other."""
+def updates_first(view: GraphView, step: StepKind, home: Callable[[str], str] = lambda _: "") -> frozenset[tuple[str, str]]:
+    """(update, op that may fail) of a step: the first before the second. Neither needs the other. `home`: where ops are plainly."""
     run = executed(view, step)
     updates = [name for name in run if _is_update(view, name) and not _is_small(view, run, name)]
     order = sorted_by_needs(may_need(view, run)) if updates else None
@@ -57,52 +60,66 @@ def updates_first(view: GraphView, step: StepKind) -> frozenset[tuple[str, str]]
     racing = [(race.reader, race.writer) for race in races(view, step, every=True)]
     orders = [*racing, *((other, one) for one, other in racing if is_write(view.nodes[one].op))]
     meeting = [name for name in run if _meeting(view, name)]
-    ends = [*updates, *meeting, *(name for race in racing for name in race)]
-    ends += [*may_fail.ends, *(other for _, other in may_fail.alike)]
-    before = Before(view, run, {split_input(name) for name in step.feeds}, dict.fromkeys(ends))
+    # What waits for others, or does not go on once an error has cancelled the step.
+    ended = [name for name in run if _waits(view, name) or _ends_early(view, name)]
+    depths = depths_of(view, order)
+    received = _received(view, order, home)
+    fed = {split_input(name) for name in step.feeds}
+    ends = [*updates, *meeting, *ended, *received, *(name for race in racing for name in race)]
+    ends += [*may_fail.ends, *may_fail.unsure, *(other for _, other in may_fail.alike)]
+    before = Before(view, run, fed, dict.fromkeys(ends))
     held = conditions(view, order)
     met = {name: _met(view, name) for name in meeting}
-    either = {*meeting, *may_fail.given}
+    unsure = Unsure(view, order, fed, before, may_fail, depths)
     pairs = set()
     for end in may_fail.ends:
         earlier = {name for name in meeting if before.is_before(name, end)}
         if not _may_come_late(before, end, met, earlier) or _parts(before, end, orders):
             continue
         # Whoever waits in a queue, say, may wait for what others do who wait for this; and what is heard of stays what it is.
-        others = [name for name in (either if end in may_fail.given else meeting) if not _until(before, name, end)]
+        others = [name for name in ended if not until(before, name, end)] + unsure.alike(end)
+        # A transfer that there is plainly, too, ends if it would come later.
+        cut = [name for name in received if depths[name] > depths[end]]
         # Python may wait for anybody, but for a check from which nothing comes that others could meet.
-        alone = not any(_until(before, end, name) for name in met if view.nodes[name].op not in rules.CHECKS)
+        alone = not any(until(before, end, name) for name in met if view.nodes[name].op not in rules.CHECKS)
         # The order of a read and a write stays what it plainly is.
-        late = [other for race in racing for one, other in (race, race[::-1]) if _until(before, end, one)]
+        late = [other for race in racing for one, other in (race, race[::-1]) if until(before, end, one)]
         pairs |= {
             (update, end)
             for update in updates
-            if not (_until(before, update, end) or _until(before, end, update))
+            if not (until(before, update, end) or until(before, end, update))
             and _implies(held, end, update)
             and not any(name != update and before.is_before(name, update) for name in others)
-            and not any(_until(before, other, update) for other in late)
+            and not any(until(before, other, update) for other in (*late, *cut))
             and (alone or view.nodes[update].op not in _EFFECTS)
+            and unsure.may_wait(end, update)
         }
     waiting = {end for _, end in pairs}
     pairs = {*_least(before, held, pairs)}
-    # Where the same sizes meet again, in the gradients, say, nothing is to fail sooner.
-    return frozenset(pairs | {(end, other) for end, other in may_fail.alike if end in waiting and not before.is_before(end, other)})
+    # Where the same sizes meet again, in the gradients, say, nothing is to fail sooner; nor what fails of the same plainly later.
+    pairs |= {(end, other) for end, other in may_fail.alike if end in waiting and not before.is_before(end, other)}
+    pairs |= {(end, other) for end in waiting for other in unsure.later(end) if _implies(held, other, end)}
+    return frozenset(pairs)
 
 
-def _until(before: Before, one: str, other: str) -> bool:
-    return one == other or before.is_before(one, other)
+def _received(view: GraphView, order: Iterable[str], home: Callable[[str], str]) -> list[str]:
+    """What waits for ops on other devices, plainly."""
+    homes = {name: home(name) for name in order}
+    if len({*homes.values()}) < 2:
+        return []
+    return [name for name in order if any(homes.get(source, homes[name]) != homes[name] for source, _ in view.nodes[name].inputs)]
 
 
 def _parts(before: Before, end: str, orders: Iterable[tuple[str, str]]) -> bool:
     """Does the first of one of `orders`, a read mostly, come after `end`, and not the second? That one would come first then."""
-    return any(_until(before, end, one) and not before.is_before(end, other) for one, other in orders)
+    return any(until(before, end, one) and not before.is_before(end, other) for one, other in orders)
 
 
 def _may_come_late(before: Before, end: str, met: Mapping[str, set[Any]], earlier: Collection[str]) -> bool:
     """May what fails wait, and nobody can tell but by the error? What comes after it would come after these then that meet others
     in the same and come beside it.
     """
-    later = {name for name in met if _until(before, end, name)}
+    later = {name for name in met if until(before, end, name)}
     own = set[Any]().union(*(met[name] for name in later))
     others = set[Any]().union(*(met[name] for name in met if name not in later and name not in earlier))
     return own.isdisjoint(others) and not (own and others and _ANY in own | others)
@@ -134,7 +151,19 @@ def may_wait(view: GraphView, name: str) -> bool:
     apart = node.op not in rules.INLINED or calls.may_fail_apart(view, node)
     if function_attrs(node.op) != () and "Dataset" not in node.op and apart:
         return True
-    return any(each.op not in _UPDATES | _PYTHON | rules.CHECKS for each in _meeting(view, name))
+    return node.op in _LOOPS or any(each.op not in _UPDATES | _PYTHON | rules.CHECKS for each in _meeting(view, name))
+
+
+def _ends_early(view: GraphView, name: str) -> bool:
+    """Does TensorFlow end the op, or not begin it, once an error has cancelled its step? Loops of both generations, and calls that
+    stay calls."""
+    node = view.nodes[name]
+    return node.op in _LOOPS or any(inner.op in _LOOPS for inner in bodies(view, name)) or calls.may_fail_apart(view, node)
+
+
+def _waits(view: GraphView, name: str) -> bool:
+    """May an op that meets others wait for them, or is not known what it does?"""
+    return any(each.op not in rules.CHECKS | LOOK_UPS for each in _meeting(view, name))
 
 
 def _is_update(view: GraphView, name: str) -> bool:

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
 from functools import reduce
-from operator import and_
+from operator import and_, or_
 from typing import Any, NamedTuple
 
 from stepd.hook.engine import rules
 from stepd.hook.engine.graphview import GraphView, split_input
-from stepd.hook.engine.op_defs import function_attrs
+from stepd.hook.engine.op_defs import function_attrs, is_stateful
 from stepd.hook.ports import StepKind
 
 FAILING = rules.CHECKS | {
@@ -37,6 +37,8 @@ _OF_VALUES = {
     "DecodeImage": (0,), "DecodeWav": (0,), "DecodeBase64": (0,), "StringToNumber": (0,), "Substr": (1, 2),
     "ReadFile": (0,), "MatchingFiles": (0,),
 }  # fmt: skip
+# Which values come out says nothing of those that were given.
+_BOUNDED = frozenset({"LookupTableFindV2", "StringToHashBucketFast", "StringToHashBucketStrong"})
 # What gradients have, too, where the look-up before has found the same good.
 _OF_GRADIENTS = frozenset({
     "ReverseSequence", "ScatterNd", "SegmentSum", "SegmentMean", "UnsortedSegmentSum", "MatrixSolve", "SparseTensorDenseMatMul",
@@ -51,11 +53,11 @@ _OF_SHAPES = frozenset({"Const", "Shape", "ShapeN", "Size", "Rank", "ZerosLike",
 
 
 class Fallible(NamedTuple):
-    """The `ends` of a step: ops that are there to fail, and those that fail of what they are `given`. `alike`: pairs of one of the
-    latter and an op that fails with it."""
+    """The `ends` of a step: ops that are there to fail, and those that fail of what they are given. `unsure`: all of these, and
+    those that all updates need. `alike`: pairs of one of the ends and an op that fails with it."""
 
     ends: list[str]
-    given: frozenset[str]
+    unsure: list[str]
     alike: list[tuple[str, str]]
 
 
@@ -64,13 +66,35 @@ def fallible(view: GraphView, step: StepKind, order: Sequence[str], updates: Seq
     pairs of both, none that is given something is among them, or none at all."""
     fed = {split_input(name) for name in step.feeds}
     sizes = _of_sizes(view, order, fed)
-    failing = _not_needed(view, order, _failing(view, order), updates)
-    given = _not_needed(view, order, [*dict.fromkeys((*_of_values(view, order, fed), *sizes))], updates)
+    there, unsure = _failing(view, order), [*dict.fromkeys((*_of_values(view, order, fed), *sizes))]
+    failing, given = _not_needed(view, order, there, updates), _not_needed(view, order, unsure, updates)
     if len(updates) * (len(failing) + len(given)) > most:
         given = []
     if len(updates) * len(failing) > most:
         failing = []
-    return Fallible([*failing, *given], frozenset(given), [(end, other) for end in given for other in sizes.get(end, ())])
+    return Fallible([*failing, *given], [*there, *unsure], [(end, other) for end in given for other in sizes.get(end, ())])
+
+
+def causes(view: GraphView, order: Iterable[str], fed: Collection[tuple[str, int]], ends: Collection[str]) -> dict[str, int]:
+    """What each of `ends` may fail of, as a set of bits: what is fed, variables and all other state, draws."""
+    bits: dict[Any, int] = {each: 1 << k for k, each in enumerate(fed)}
+    of_fed = (1 << len(bits)) - 1
+    behind: dict[str, int] = {}
+    found: dict[str, int] = {}
+    for name in order:
+        node = view.nodes[name]
+        reads = [(source, index) for source, index in node.inputs if index >= 0]
+        masks = [bits[read] if read in fed else behind.get(read[0], 0) for read in reads]
+        if node.op in _BOUNDED:
+            masks = []
+        own = is_stateful(node.op) or (not reads and node.op != "Const")
+        behind[name] = reduce(or_, masks, bits.setdefault(name, 1 << len(bits)) if own else 0)
+        if name in ends:
+            looked_at = [masks[k] for k in _OF_VALUES.get(node.op, range(len(masks))) if k < len(masks)]
+            found[name] = reduce(or_, looked_at, 0) if node.op in _OF_VALUES else behind[name]
+            if node.op in _OF_SIZES:
+                found[name] &= of_fed
+    return found
 
 
 def _failing(view: GraphView, run: Iterable[str]) -> list[str]:
@@ -139,6 +163,11 @@ def _not_needed(view: GraphView, order: Iterable[str], ends: Sequence[str], upda
         reached[name] = mask
     needed = reduce(and_, (reached[update] for update in updates if update in reached), -1)
     return [end for end in ends if not bits[end] & needed]
+
+
+def checks(view: GraphView, name: str) -> bool:
+    """Is an op a check, or calls it one?"""
+    return any(op in rules.CHECKS for op in (view.nodes[name].op, *(node.op for node in bodies(view, name))))
 
 
 def bodies(view: GraphView, name: str) -> list[Any]:

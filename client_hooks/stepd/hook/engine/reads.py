@@ -8,6 +8,7 @@ may come first, and no order is sure: a copy adds none. It must not know how cop
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import NamedTuple
 
@@ -176,13 +177,15 @@ def possible(view: GraphView, reads: Collection[First], split: Collection[str], 
 class Unordered:
     """What the steps of one session read and write without order: which ops stay where they are for it, which reads come first."""
 
-    def __init__(self) -> None:
+    def __init__(self, home: Callable[[GraphView, str], str]) -> None:
+        """`home`: where an op is plainly."""
         self.kept: dict[str, str] = {}
+        self._home = home
         self._learned: set[StepKind] = set()
         self._settled: dict[StepKind, Settled] = {}
 
     def copy(self) -> Unordered:
-        other = Unordered()
+        other = Unordered(self._home)
         other.kept, other._learned, other._settled = dict(self.kept), set(self._learned), dict(self._settled)
         return other
 
@@ -201,7 +204,7 @@ class Unordered:
         """Is all that the step reads and writes in some order, by the graph or because the read comes first?"""
         if step not in self._settled:
             reads, all_of_them = first_reads(view, step)
-            updates = {First(update, end) for update, end in failing.updates_first(view, step)}
+            updates = {First(update, end) for update, end in failing.updates_first(view, step, functools.partial(self._home, view))}
             self._settled[step] = Settled(reads | updates, all_of_them)
         return self._settled[step].all
 

@@ -34,7 +34,7 @@ class Sight:
         self._devices = devices
         self._busy: dict[str, str] = {}
         self._seen_busy: dict[str, str] = {}
-        self._unordered = Unordered()
+        self._unordered = Unordered(lambda view, name: home(view, devices, view.nodes[name]))
         self._given: dict[str, str] = {}
         self._version = -1
         self._view: GraphView | None = None
@@ -73,6 +73,11 @@ class Sight:
         if self._lifts is None or self._lifts[0] is not classes:
             self._lifts = (classes, barriers.liftable(self.view(), classes))
         return self._lifts[1]
+
+    def homes(self, step: StepKind) -> set[str]:
+        """On which devices a step runs plainly."""
+        view = self.view()
+        return {home(view, self._devices, view.nodes[name]) for name in executed(view, step)}
 
     def lifts(self, steps: Collection[StepKind]) -> barriers.Lifts:
         """Waits that a copy for these steps does without: none where a read and a write have no order but their moments."""

@@ -1,0 +1,80 @@
+"""What else of a step may fail beside an op that is to wait for updates, and whose error comes first then. Pure.
+
+Plainly one error of a step is heard of, the first. Where two ops fail of the same cause, the one that fails first plainly has to be
+the first on a copy, too. It must not know what waits for whom but for these.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+
+from stepd.hook.engine.before import Before
+from stepd.hook.engine.fallible import Fallible, causes, checks
+from stepd.hook.engine.graphview import GraphView
+
+# They fail of a table that is not there, and then always.
+LOOK_UPS = frozenset({"LookupTableFindV2", "LookupTableSizeV2"})
+_OF_A_CHECK = 8  # ops that an assertion is made of, about
+
+
+class Unsure:
+    """What else of a step may fail than an end, by whose error the step would be known then."""
+
+    def __init__(
+        self,
+        view: GraphView,
+        order: Sequence[str],
+        fed: Collection[tuple[str, int]],
+        before: Before,
+        may_fail: Fallible,
+        depths: Mapping[str, int],
+    ) -> None:
+        self._view, self._before, self._depths = view, before, depths
+        self._all = [name for name in may_fail.unsure if view.nodes[name].op not in LOOK_UPS]
+        self._causes = causes(view, order, fed, {*self._all, *may_fail.ends}) if self._all else {}
+        self._after: dict[str, set[str]] = {}  # end -> what waits for it now, besides what it is before
+
+    def alike(self, end: str) -> list[str]:
+        """What may fail with `end`, of the same cause, and does not come before it."""
+        return [name for name in self._all if self._causes[name] & self._causes[end] and not until(self._before, name, end)]
+
+    def may_wait(self, end: str, update: str) -> bool:
+        """May `end` wait for `update`, whatever else that needs that may fail? From here on it does."""
+        needed = [name for name in self._all if not until(self._before, name, end) and self._before.is_before(name, update)]
+        return all(self._tie(name, end) for name in needed)
+
+    def later(self, end: str) -> list[str]:
+        """What plainly fails later than `end` of the same cause, and can wait for it."""
+        later = [name for name in self.alike(end) if self._depth(end) < self._depth(name)]
+        return [name for name in later if not self._before.is_before(end, name) and self._tie(end, name)]
+
+    def _depth(self, name: str) -> int:
+        """A check is small, and plainly runs before what computes beside it."""
+        return self._depths[name] - (_OF_A_CHECK if checks(self._view, name) else 0)
+
+    def _tie(self, one: str, other: str) -> bool:
+        """Note that `one` comes before `other` now; False where it comes after it already."""
+        seen, stack = {other}, [other]
+        while stack:
+            name = stack.pop()
+            if name == one:
+                return False
+            more = {later for known in self._after if until(self._before, name, known) for later in self._after[known]} - seen
+            if self._before.is_before(name, one):
+                return False
+            seen |= more
+            stack += more
+        self._after.setdefault(one, set()).add(other)
+        return True
+
+
+def until(before: Before, one: str, other: str) -> bool:
+    return one == other or before.is_before(one, other)
+
+
+def depths_of(view: GraphView, order: Iterable[str]) -> dict[str, int]:
+    """How many ops come before each, one after the other."""
+    depths: dict[str, int] = {}
+    for name in order:
+        depths[name] = 1 + max((depths.get(source, 0) for source, _ in view.nodes[name].inputs), default=0)
+    return depths
