@@ -150,3 +150,37 @@ def test_what_the_program_traces_itself_the_observer_hears_too(hooked: Any) -> N
             record = listener.records[-1]
             assert metadata.step_stats.dev_stats and record.traced == wanted
             assert (record.metadata == metadata.SerializeToString()) if wanted else record.metadata is None
+
+
+def test_of_two_threads_whose_runs_are_watched_both_run_the_programs_own_ops(
+    hooked: Callable[..., Any], two_devices: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The second found that the session was to go home, and ran before it was there."""
+    listener, switch = hooked(), requests.switch_now
+    watching = tf.RunOptions()
+    watching.debug_options.debug_tensor_watch_opts.add(
+        node_name="twice", debug_ops=["DebugIdentity"], debug_urls=["file:///dev/null"]
+    )
+    with tf.Graph().as_default(), tf.Session(config=two_devices) as session:
+        session.run(tf.multiply(tf.random.normal([2]), 2.0, name="twice"))
+        (engine,) = listener.engines
+        with engine.lock:
+            away = LiveStrategy("away", {"twice": engine.devices()[1].name})
+            assert switch(engine, engine.switcher(), away, engine.kinds.all()).ok
+        live = [engine.switcher().live]
+
+        def watch() -> None:
+            engine.routing.mind_options(watching)
+            live.append(engine.routing.known_switcher().live)
+
+        def slowly(*args: Any) -> Any:
+            monkeypatch.setattr(requests, "switch_now", switch)
+            other.start()
+            other.join(0.3)
+            return switch(*args)
+
+        other = threading.Thread(target=watch)
+        monkeypatch.setattr(requests, "switch_now", slowly)
+        watch()
+        other.join()
+        assert live[0] is not None and live[1:] == [None, None] and len(listener.failed) == 1

@@ -49,6 +49,8 @@ def _outcomes(engine: SessionEngine, chaos: ChaosMonkey, kind: Kind) -> list[Swi
     """
     outcomes: list[SwitchOutcome] = []
     with engine.lock:
+        if engine.left_alone():  # since another thread's run
+            return []
         switcher = engine.switcher()
         full = switcher.making.made >= engine.settings.copies
         if (chaos.way() is Way.RESTART or (full and chaos.may_compact())) and not chaos.rests():

@@ -136,6 +136,8 @@ def _put_in_force(engine: SessionEngine, copy: Copy | None, strategy_id: str) ->
         try:
             with engine.lock:
                 _check_open(engine)
+                if copy is not None:
+                    _check_not_left_alone(engine)
                 waited = engine.switcher().switch(engine.raw, copy, engine.gate, max(0.0, deadline - clocks.monotonic()))
                 engine.in_force(strategy_id)
                 return waited

@@ -220,14 +220,20 @@ class Routing:
 
         Options without anything to watch are no such: hooks of a MonitoredSession that ask for options leave empty ones.
         """
-        engine = self._engine
         watched = options.debug_options.debug_tensor_watch_opts
-        if engine.bound or not (watched or options.experimental.collective_graph_key):
-            return
-        engine.bound = "the program debugs the session, by the names of its ops" if watched else "the program names its collectives"
-        failed = engine.strategy_id
-        if self._switcher is not None and self._switcher.live is not None and self._put(None).ok and failed:
-            engine.told.tell("strategy_failed", failed, engine.bound)
+        if watched or options.experimental.collective_graph_key:
+            why = "the program debugs the session, by the names of its ops" if watched else "the program names its collectives"
+            unbroken(functools.partial(self._leave_alone, why))
+
+    def _leave_alone(self, why: str) -> None:
+        """No switch from now on, and back to the program's own ops: at once, or when the next such run comes."""
+        engine = self._engine
+        with engine.lock:  # another thread, whose run asks for the same, may be at it
+            engine.bound = engine.bound or why
+            failed = engine.strategy_id
+            away = self._switcher is not None and self._switcher.live is not None
+            if away and requests.switch_now(engine, self.switcher(), None, []).ok and failed:
+                engine.told.tell("strategy_failed", failed, engine.bound)
 
     def _put(self, strategy: LiveStrategy | None) -> SwitchOutcome:
         """Put `strategy` in force; None: the program's own placement."""
