@@ -71,7 +71,7 @@ def updates_first(view: GraphView, step: StepKind, home: Callable[[str], str] = 
     held = conditions(view, order)
     met = {name: _met(view, name) for name in meeting}
     unsure = Unsure(view, order, fed, before, may_fail, depths)
-    pairs = set()
+    pairs = set[tuple[str, str]]()
     for end in may_fail.ends:
         earlier = {name for name in meeting if before.is_before(name, end)}
         if not _may_come_late(before, end, met, earlier) or _parts(before, end, orders):
@@ -94,12 +94,11 @@ def updates_first(view: GraphView, step: StepKind, home: Callable[[str], str] = 
             and (alone or view.nodes[update].op not in _EFFECTS)
             and unsure.may_wait(end, update)
         }
-    waiting = {end for _, end in pairs}
-    pairs = {*_least(before, held, pairs)}
+    waiting = [end for end in may_fail.ends if any(end == other for _, other in pairs)]
     # Where the same sizes meet again, in the gradients, say, nothing is to fail sooner; nor what fails of the same plainly later.
-    pairs |= {(end, other) for end, other in may_fail.alike if end in waiting and not before.is_before(end, other)}
-    pairs |= {(end, other) for end in waiting for other in unsure.later(end) if _implies(held, other, end)}
-    return frozenset(pairs)
+    sooner = {(end, other) for end, other in may_fail.alike if end in waiting and not before.is_before(end, other)}
+    sooner |= {(end, other) for end in waiting for other in unsure.later(end) if _implies(held, other, end)}
+    return frozenset(sooner.union(_least(before, held, pairs)))
 
 
 def _received(view: GraphView, order: Iterable[str], home: Callable[[str], str]) -> list[str]:
