@@ -50,7 +50,7 @@ class Kind:
         self.epoch = -1
         self.ran_on: str | None = None
         self.runs = 0
-        self.ended_well = False  # has any run of it, or of its parts?
+        self.ended_well = False  # has a run of it, not in parts?
         self.notes: Notes | None = None  # where its plain runs may be noted
         # Is it fed bit by bit, or otherwise than its feeds say? Then no op may wait for anything but its inputs.
         self.in_parts = False

@@ -221,7 +221,10 @@ class Routing:
         Options without anything to watch are no such: hooks of a MonitoredSession that ask for options leave empty ones.
         """
         watched = options.debug_options.debug_tensor_watch_opts
-        if watched or options.experimental.collective_graph_key:
+        if not (watched or options.experimental.collective_graph_key):
+            return
+        # Once it is `bound`, nothing is put in force any more: every step of a program with collectives comes here.
+        if not self._engine.bound or (self._switcher is not None and self._switcher.live is not None):
             why = "the program debugs the session, by the names of its ops" if watched else "the program names its collectives"
             unbroken(functools.partial(self._leave_alone, why))
 
