@@ -20,8 +20,8 @@ def first_generation() -> Iterator[None]:
     (tf.enable_control_flow_v2 if before else tf.disable_control_flow_v2)()
 
 
-def loop(x: tf.Tensor) -> tf.Tensor:
-    return tf.while_loop(lambda at, _: at < 3, lambda at, a: (at + 1, tf.tanh(a) * 0.9), [0, x])[1]
+def loop(x: tf.Tensor, most: tf.Tensor | int = 3, at_once: int = 10) -> tf.Tensor:
+    return tf.while_loop(lambda at, _: at < most, lambda at, a: (at + 1, tf.tanh(a) * 0.9), [0, x], parallel_iterations=at_once)[1]
 
 
 def one(x: tf.Tensor) -> tf.Tensor:
@@ -77,9 +77,9 @@ def normalized_in_a_branch(behind: Callable[[tf.Tensor], tf.Tensor]) -> tf.Opera
         return tf.train.GradientDescentOptimizer(0.1).minimize(loss)
 
 
-def stepped(x: tf.Tensor, waits: bool = True) -> tf.Tensor:
+def stepped(x: tf.Tensor, waits: bool = True, most: tf.Tensor | int = 3, at_once: int = 10) -> tf.Tensor:
     """A step along the gradient of a loop's value."""
-    loss = tf.reduce_sum(one(x))
+    loss = tf.reduce_sum(tf.square(loop(x, most, at_once)))
     with tf.control_dependencies([loss] if waits else []):
         return x - 0.1 * tf.gradients(loss, x)[0]
 
@@ -136,6 +136,9 @@ def steps_in_a_branch() -> tf.Tensor:
         (lambda: branch(stepped), "dead as a whole"),
         (lambda: rounds(stepped), "dead as a whole"),
         (lambda: stepped(tf.placeholder(tf.float32, [4, 3])), ""),
+        (lambda: stepped(tf.placeholder(tf.float32, [4, 3]), at_once=4), ""),
+        (lambda: stepped(tf.placeholder(tf.float32, [4, 3]), at_once=3), "at once"),
+        (lambda: stepped(tf.placeholder(tf.float32, [4, 3]), most=tf.placeholder(tf.int32, [])), "at once"),
         (lambda: branch(lambda x: stepped(x, False)), ""),
         (lambda: rounds(lambda x: stepped(x, False)), ""),
         (steps_in_a_branch, ""),
@@ -144,7 +147,7 @@ def steps_in_a_branch() -> tf.Tensor:
     ],
     ids=[
         "normalized-before-loops", "normalized", "entering", "next-round", "gradient-in-branch", "late-in-branch", "late-in-rounds",
-        "late-at-the-top", "in-branch", "in-rounds", "steps-in-branch", "condition-in-rounds", "loops-in-branches-in-rounds",
+        "late-at-the-top", "late-with-few-rounds", "late-with-many", "late-with-a-fed-number", "in-branch", "in-rounds", "steps-in-branch", "condition-in-rounds", "loops-in-branches-in-rounds",
     ],
 )  # fmt: skip
 def test_a_loop_that_may_go_on_without_a_value_or_never_end_dead_keeps_to_its_ops(build: Callable[[], object], stops: str) -> None:

@@ -7,12 +7,16 @@ what is before the loop (an encoder before a decoder) never trains. Where a dead
 what a round hands on to the next, the counter goes on, the value stays behind, and nothing leaves the loop, not even a dead value.
 A loop that is dead as a whole is left by dead values, but only once all its Enters have been given something; where one of these
 waits for the loop's end, nothing leaves it either. On one device a step ends all the same, without the ops that were never
-reached; a device that is to be sent one of their values waits for it for ever.
+reached; a device that is to be sent one of their values waits for it for ever. So it is where an Enter waits for the end of a loop
+that has more rounds than may run at once: the first of them does not end before all Enters have been given something.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from math import inf
+
+from tensorflow.python.framework import tensor_util
 
 from stepd.hook.engine import rules
 from stepd.hook.engine.graphview import GraphView, Node
@@ -44,11 +48,40 @@ def dead_loop(view: GraphView) -> str:
                 f"{name} is given what waits for the end of the loop that it enters, which never comes where that is dead "
                 "as a whole (in a branch not taken, or in another loop's last round)"
             )
+        if name in late and _rounds(view, conditions.get(loop, "")) >= node.proto.attr["parallel_iterations"].i:
+            return (
+                f"{name} is given what waits for the end of the loop that it enters, which never comes where that has as many "
+                "rounds as may run at once (parallel_iterations)"
+            )
         if node.op in ENTER and entering[name] - goes_on.get(loop, NONE):
             return _told(name, "is given")
         if node.op in NEXT and _above(view, held, node) - {(f"{conditions.get(loop)}:0", _ALIVE)} - goes_on.get(loop, NONE):
             return _told(name, "hands on to the next round")
     return ""
+
+
+def _rounds(view: GraphView, condition: str) -> float:
+    """How many rounds a loop may have, where a counter that begins with a constant is compared to one; else infinitely many."""
+    stack, least = [condition], inf
+    while stack:
+        node = view.nodes.get(stack.pop())
+        if node is not None and node.op in ("LoopCond", "LogicalAnd"):
+            stack += [source for source, _ in node.inputs]
+        elif node is not None and node.op == "Less":
+            begins, ends = (_constant(view, source) for source, _ in node.inputs[:2])
+            least = min(least, inf if begins is None or ends is None else ends - begins)
+    return least
+
+
+def _constant(view: GraphView, name: str) -> float | None:
+    """The number that comes into a loop and from where a counter begins."""
+    node = view.nodes[name]
+    while node.op in ENTER or any(view.nodes[source].op in NEXT for source, _ in node.inputs):
+        node = view.nodes[node.inputs[0][0]]
+    if node.op != "Const":
+        return None
+    value = tensor_util.MakeNdarray(node.proto.attr["value"].tensor)
+    return float(value) if value.ndim == 0 else None
 
 
 def _told(name: str, what: str) -> str:
