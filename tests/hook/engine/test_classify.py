@@ -199,3 +199,27 @@ def test_what_tensorflow_reads_when_it_builds_a_step_is_not_read_by_copies(use: 
             tf.train.match_filenames_once("*.txt")
         view = GraphView.parse(graph.as_graph_def().SerializeToString(), lambda name: name)
     assert ("when TensorFlow builds a step" in classify(view).apart) == apart
+
+
+@pytest.mark.parametrize(("nested", "others", "apart"), [(True, True, True), (True, False, False), (False, True, False)])
+def test_a_stream_whose_name_numbers_all_loops_keeps_them_where_they_are(nested: bool, others: bool, apart: bool) -> None:
+    """TensorFlow numbers a loop's condition after all loops of the graph: one copy more, and the stream began anew."""
+    before = tf.control_flow_v2_enabled()
+    tf.enable_control_flow_v2()
+    with tf.Graph().as_default() as graph:
+        try:
+            x = tf.placeholder(tf.float32, [3])
+
+            def drawn(i: tf.Tensor, a: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+                return i + 1, a + tf.random_normal([3], seed=5)
+
+            def nest(i: tf.Tensor, a: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+                return tf.cond(a[0] > 0.0, lambda: drawn(i, a), lambda: (i + 1, a))
+
+            tf.while_loop(lambda i, _: i < 3, nest if nested else drawn, [0, x], name="noisy")
+            if others:
+                tf.while_loop(lambda i, _: i < 3, lambda i, a: (i + 1, tf.tanh(a)), [0, x])
+        finally:
+            (tf.enable_control_flow_v2 if before else tf.disable_control_flow_v2)()
+        view = GraphView.parse(graph.as_graph_def().SerializeToString(), lambda name: name)
+    assert ("noisy draws from a seeded random stream in" in classify(view).apart) is apart

@@ -146,8 +146,9 @@ def steps_in_a_branch() -> tf.Tensor:
         (lambda: trained(lambda x: tf.cond(tf.reduce_sum(x) > 0.0, lambda: loop(x), lambda: loop(tf.sin(x)))), ""),
     ],
     ids=[
-        "normalized-before-loops", "normalized", "entering", "next-round", "gradient-in-branch", "late-in-branch", "late-in-rounds",
-        "late-at-the-top", "late-with-few-rounds", "late-with-many", "late-with-a-fed-number", "in-branch", "in-rounds", "steps-in-branch", "condition-in-rounds", "loops-in-branches-in-rounds",
+        "normalized-before-loops", "normalized", "entering", "next-round", "gradient-in-branch", "late-in-branch",
+        "late-in-rounds", "late-at-the-top", "late-with-few-rounds", "late-with-many", "late-with-a-fed-number", "in-branch",
+        "in-rounds", "steps-in-branch", "condition-in-rounds", "loops-in-branches-in-rounds",
     ],
 )  # fmt: skip
 def test_a_loop_that_may_go_on_without_a_value_or_never_end_dead_keeps_to_its_ops(build: Callable[[], object], stops: str) -> None:

@@ -73,7 +73,7 @@ def classify(
     _pin_groups(view, together, pinned)
     group_of = {name: i for i, group in enumerate(together) for name in group}
     apart = next((why for node in view.nodes.values() if (why := _computation(node) or calls.draws_apart(view, node.proto))), "")
-    apart = apart or dead_loop(view) or made_once.reads_once(view)
+    apart = apart or calls.draws_by_number(view) or dead_loop(view) or made_once.reads_once(view)
     if not apart and (name := owned.written_in_place(view)):
         apart = f"{name} writes into the memory of what it is given"
     return Classes(held, pinned, together, group_of, frozenset(variables - pinned.keys()), apart)
