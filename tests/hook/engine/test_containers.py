@@ -40,6 +40,24 @@ def told(session: Any, reads: list[Any]) -> list[str]:
     return messages
 
 
+def test_a_container_is_on_the_device_of_what_lies_there(hooked: Any, reply: Any, two_devices: Any) -> None:
+    """A variable on another device than all that have values: plainly there is no container there."""
+    with tf.device("/cpu:1"):
+        far = tf.get_variable("far", initializer=1.0, use_resource=True)
+    listener, (initialize, reads) = hooked(), variables()
+    with tf.Session(config=two_devices) as session:
+        session.run(initialize)
+        with pytest.raises(tf.errors.FailedPreconditionError, match="Container localhost does not exist"):
+            session.run(far * 2)
+        (engine,) = listener.engines
+        engine.request_switch(LiveStrategy("s", dict.fromkeys(["full", "empty"], engine.devices()[1].name)), Way.IN_SESSION, reply)
+        while not reply.came():
+            session.run(reads[0])
+        assert reply.wait().ok, reply.wait()
+        with pytest.raises(tf.errors.FailedPreconditionError, match="Container localhost does not exist"):
+            session.run(far * 2)
+
+
 @pytest.mark.parametrize("way", [Way.IN_SESSION, Way.RESTART])
 def test_errors_say_what_they_say_plainly(way: Way, hooked: Any, reply: Any, two_devices: Any, tmp_path: Any) -> None:
     listener = hooked(state_dir=tmp_path)
@@ -69,7 +87,8 @@ def test_only_what_ran_makes_a_container(hooked: Any) -> None:
 
     def after(*fetched: Any) -> set[str]:
         step = StepKind("k", (), (), tuple(op.name for op in fetched))
-        return containers.existing(view, History({step: 1}))
+        found = containers.existing(view, History({step: 1}), lambda node: node.device)
+        return {container for _, container in found}
 
     assert after(reads[0].op) == set()
     assert after(initialize[0]) == {"localhost"}
@@ -82,10 +101,12 @@ def test_texts_say_that_a_container_is_missing_where_no_run_of_the_program_made_
     there = "Resource box/a/b/N10tensorflow3VarE does not exist."
     for text in (missing, there):
         assert (
-            containers.repair(f"Could not find variable a/b. {text} So it is", {"box"})
+            containers.repair(f"Could not find variable a/b. {text} So it is", {("", "box")}, {})
             == f"Could not find variable a/b. {there} So it is"
         )
-        assert containers.repair(text, {"localhost"}) == missing
+        assert containers.repair(text, {("", "localhost")}, {}) == missing
+        assert containers.repair(text, {("one", "box")}, {"box/a/b": "one"}) == there
+        assert containers.repair(text, {("one", "box")}, {"box/a/b": "other"}) == missing, "a container is on a device"
 
 
 def test_what_makes_a_container_is_an_assignment_wherever_it_is_sure_to_run() -> None:
@@ -109,6 +130,7 @@ def test_what_makes_a_container_is_an_assignment_wherever_it_is_sure_to_run() ->
     view = GraphView.parse(capi.graph_bytes(graph), lambda name: name)
 
     def after(name: str) -> set[str]:
-        return containers.existing(view, History({StepKind("k", (), (), (made[name].name,)): 1}))
+        found = containers.existing(view, History({StepKind("k", (), (), (made[name].name,)): 1}), lambda node: node.device)
+        return {container for _, container in found}
 
     assert {name: after(name) for name in made} == {"added": set(), "handed": {"handed"}, "called": {"called"}, "branched": set()}

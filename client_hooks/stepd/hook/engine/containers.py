@@ -8,7 +8,7 @@ plainly: a container exists once an op has run that makes a resource in it.
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import Any
 
 from stepd.hook.engine.draws import History
@@ -30,18 +30,26 @@ def are_missing(text: str) -> bool:
     return _MISSING.search(text) is not None
 
 
-def existing(view: GraphView, history: History) -> set[str]:
-    """Containers in which an op that may have run has made a resource."""
+def existing(view: GraphView, history: History, home: Callable[[Node], str]) -> set[tuple[str, str]]:
+    """(device, container) in which an op that may have run has made a resource. `home`: where an op is plainly."""
     ran = (view.nodes[name] for name in may_have_run(view, history))
-    return {_container(owner) for node in ran for owner in _owners(view, node)}
+    return {(home(_lying(view, owner, node)), _container(owner)) for node in ran for owner in _owners(view, node)}
 
 
-def repair(text: str, known: Collection[str]) -> str:
-    """`text` as it is where the containers in `known` exist, and no others: the hook's own reads may have made one."""
+def places(view: GraphView, home: Callable[[Node], str]) -> dict[str, str]:
+    """The device of each variable, by its container and name as errors tell them."""
+    handles = (node for node in view.nodes.values() if node.op == "VarHandleOp")
+    return {f"{_container(node.proto)}/{node.proto.attr['shared_name'].s.decode()}": home(node) for node in handles}
+
+
+def repair(text: str, known: Collection[tuple[str, str]], device_of: Mapping[str, str]) -> str:
+    """`text` as it is where the containers in `known` exist, and no others: the hook's own reads may have made one. `device_of`:
+    `places`; what is not among them may be anywhere."""
 
     def plain(found: re.Match[str]) -> str:
         container, resource = (found[1], found[2]) if found[1] else (found[4], found[3])
-        if container in known:
+        device = device_of.get(resource)
+        if any(container == there and device in (None, where) for where, there in known):
             return f"Resource {resource}/N10tensorflow3VarE does not exist."
         return f"Container {container} does not exist. (Could not find resource: {resource})"
 
@@ -73,6 +81,12 @@ def _handles(view: GraphView, inputs: Iterable[tuple[str, int]]) -> Iterator[Any
             node = view.nodes[node.inputs[0][0]]
         if index >= 0 and node.op == "VarHandleOp":
             yield node.proto
+
+
+def _lying(view: GraphView, owner: Any, caller: Node) -> Node:
+    """The op of the graph of a NodeDef that is one, or is in a function that `caller` calls."""
+    own = view.nodes.get(owner.name)
+    return own if own is not None and own.proto is owner else caller
 
 
 def _container(node: Any) -> str:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from stepd.hook.engine import capi, containers, graphview, names, op_defs, session_config, worker_words
+from stepd.hook.engine.home import home
 from stepd.hook.engine.kinds import Kind, Route
 from stepd.hook.engine.resource_numbers import NUMBERS
 from stepd.hook.ports import StepKind
@@ -40,8 +42,10 @@ def repair(engine: SessionEngine, error: BaseException) -> None:
     # On a server that is not the hook's own nothing with a container is ever moved.
     if containers.are_missing(text) and not engine.target and switcher is not None:
         with engine.lock:
-            known = containers.existing(engine.switcher().view(), engine.kinds.history())
-        text = containers.repair(text, known)
+            view, devices = switcher.view(), switcher.devices
+            place = partial(home, view, devices)
+            known = containers.existing(view, engine.kinds.history(), place)
+        text = containers.repair(text, known, containers.places(view, place))
     if text != told:
         names.set_text(error, text)
 
