@@ -16,8 +16,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from math import inf
 
-from tensorflow.python.framework import tensor_util
-
+from stepd.hook.arrays import array_of
 from stepd.hook.engine import rules
 from stepd.hook.engine.graphview import GraphView, Node
 from stepd.hook.order.conditions import NONE, Conditions, loops, merged, of_input
@@ -80,7 +79,7 @@ def _constant(view: GraphView, name: str) -> float | None:
         node = view.nodes[node.inputs[0][0]]
     if node.op != "Const":
         return None
-    value = tensor_util.MakeNdarray(node.proto.attr["value"].tensor)
+    value = array_of(node.proto.attr["value"].tensor)
     return float(value) if value.ndim == 0 else None
 
 
