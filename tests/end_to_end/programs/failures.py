@@ -111,15 +111,15 @@ def program_cancelled(record):
     def apart(a):
         return tf.sin(a) * 2.0
 
-    def layers(h, name):
+    def layers(h, name, depth=12):
         with tf.variable_scope(name, use_resource=True):
             w = tf.get_variable("w", [200, 200], initializer=tf.constant_initializer(0.006))
-        for _ in range(12):
+        for _ in range(depth):
             h = tf.tanh(tf.matmul(h, w))
         return h
 
     looped = tf.while_loop(lambda i, h: i < 60, lambda i, h: (i + 1, tf.tanh(h * 1.01)), [0, x])[1]
-    called = apart(layers(x, "called"))
+    called = apart(layers(x, "called", 60))  # long enough for a check to come first, whatever else the machine does
     called.set_shape([200, 200])
     with tf.device("/cpu:0"):
         near = layers(x, "near")
