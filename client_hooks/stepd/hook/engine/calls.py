@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from stepd.hook.engine import op_defs, rules
+from stepd.hook.engine import draws, op_defs, rules
 from stepd.hook.engine.graphview import GraphView, Node
 
 
@@ -20,7 +20,7 @@ def draws_apart(view: GraphView, node: Any) -> str:
     bodies = view.bodies(node)
     apart = runs_as_one(node) or any(body.attr["_noinline"].b or any(map(runs_as_one, body.node_def)) for body in bodies)
     for body in bodies if apart else ():
-        if any(map(_draws_seeded, body.node_def)):
+        if any(map(draws.is_seeded, body.node_def)):
             return f"{node.name} calls {body.signature.name}, whose random numbers each step draws from a stream of its own"
     return ""
 
@@ -37,22 +37,17 @@ def draws_by_number(view: GraphView) -> str:
         if op_defs.function_attrs(node.op) == () or "Dataset" in node.op:
             continue
         within = [inner for body in view.bodies(node.proto) for inner in body.node_def]
-        if not any(map(_draws_seeded, within)):
+        if not any(map(draws.is_seeded, within)):
             others |= _is_numbered(node.proto) or any(map(_is_numbered, within))
             continue
         for inner in filter(_is_numbered, within):
-            if not streams and any(_draws_seeded(each) for body in view.bodies(inner) for each in body.node_def):
+            if not streams and any(draws.is_seeded(each) for body in view.bodies(inner) for each in body.node_def):
                 streams = f"{node.name} draws from a seeded random stream in {inner.name}, a loop or condition in a function"
     return f"{streams}, beside others" if streams and others else ""
 
 
 def _is_numbered(node: Any) -> bool:
     return "_lower_using_switch_merge" in node.attr and not runs_as_one(node)
-
-
-def _draws_seeded(node: Any) -> bool:
-    seeded = any(node.attr[key].i for key in ("seed", "seed2") if key in node.attr)
-    return seeded and op_defs.op_def(node.op) is not None and op_defs.is_stateful(node.op)
 
 
 def runs_as_one(node: Any) -> bool:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from tensorflow.core.framework import types_pb2
@@ -37,7 +38,7 @@ def replayable(view: GraphView, history: History | None) -> dict[str, int]:
     """Seeded random op -> how often it has drawn, for those where this is known and says where the stream is."""
     if history is None:
         return {}
-    candidates = {node.name for node in view.nodes.values() if is_seeded(node) and _draws_alike(view, node, history)}
+    candidates = {node.name for node in view.nodes.values() if is_seeded(node.proto) and _draws_alike(view, node, history)}
     for kind in history.uncertain:
         candidates -= executed(view, kind)
     counts = dict.fromkeys(candidates, 0)
@@ -68,9 +69,10 @@ def shape_is_long(node: Node) -> bool:
     return bool(node.proto.attr["T"].type == types_pb2.DT_INT64)
 
 
-def is_seeded(node: Node) -> bool:
-    attr = node.proto.attr
-    return op_defs.is_stateful(node.op) and any(key in attr and attr[key].i for key in ("seed", "seed2"))
+def is_seeded(proto: Any) -> bool:
+    """Does this op, in the graph or in a function, draw from a stream that a seed fixes? A call of a function does not itself."""
+    seeded = any(key in proto.attr and proto.attr[key].i for key in ("seed", "seed2"))
+    return seeded and op_defs.op_def(proto.op) is not None and op_defs.is_stateful(proto.op)
 
 
 def _draws_alike(view: GraphView, node: Node, history: History) -> bool:
