@@ -111,6 +111,7 @@ def names(selected: list[str] | None = None) -> list[str]:
         found += [f"{path.stem}.{case}" for case in cases]
     if not selected:
         return found
+    found += [s for s in selected if re.fullmatch(r"composed\.s\d+", s)]
     unknown = [s for s in selected if not any(s in (n, n.split(".")[0]) for n in found)]
     if unknown:
         raise ValueError(f"no such program: {', '.join(unknown)}")
