@@ -16,6 +16,7 @@ from tensorflow.core.framework import types_pb2
 from stepd.hook.arrays import array_of
 from stepd.hook.engine import op_defs, rules
 from stepd.hook.engine.graphview import GraphView, Node, split_input
+from stepd.hook.order.steps import executed, left_open
 from stepd.hook.ports import StepKind
 
 # Drawing again takes the time of the first draws; those of a training loop are too many...
@@ -41,6 +42,8 @@ def replayable(view: GraphView, history: History | None) -> dict[str, int]:
     candidates = {node.name for node in view.nodes.values() if is_seeded(node.proto) and _draws_alike(view, node, history)}
     for kind in history.uncertain:
         candidates -= executed(view, kind)
+    for kind in history.runs:
+        candidates -= left_open(view, kind)
     counts = dict.fromkeys(candidates, 0)
     for kind, runs in history.runs.items():
         for name in candidates & executed(view, kind):
@@ -87,15 +90,3 @@ def _draws_alike(view: GraphView, node: Node, history: History) -> bool:
     unsure = needed | {node.name} if waited_for else needed
     return not changing and not called and fed.isdisjoint(unsure)
 
-
-def executed(view: GraphView, kind: StepKind) -> set[str]:
-    """The ops that a run of `kind` executes: what is fed cuts off what it was computed from."""
-    fed = {split_input(name) for name in kind.feeds}
-    seen: set[str] = set()
-    stack = [source for source, index in map(split_input, (*kind.fetches, *kind.targets)) if (source, index) not in fed]
-    while stack:
-        name = stack.pop()
-        if name not in seen and name in view.nodes:
-            seen.add(name)
-            stack += [source for source, index in view.nodes[name].inputs if (source, index) not in fed]
-    return seen

@@ -12,8 +12,8 @@ import numpy as np
 
 from stepd.hook.arrays import array_of
 from stepd.hook.engine import op_defs, queues, rules
-from stepd.hook.engine.draws import executed
 from stepd.hook.engine.graphview import GraphView, Node
+from stepd.hook.order.steps import executed
 from stepd.hook.ports import StepKind
 
 _TAKES = frozenset({"QueueDequeueV2", "QueueDequeueManyV2", "QueueDequeueUpToV2"})

@@ -16,9 +16,9 @@ from tensorflow.python.framework import dtypes
 
 from stepd.hook.engine import rules
 from stepd.hook.engine.before import Before
-from stepd.hook.engine.draws import executed
 from stepd.hook.engine.graphview import GraphView, name_of_state, split_input
 from stepd.hook.engine.op_defs import function_attrs, holds_state, input_types, is_stateful
+from stepd.hook.order.steps import executed
 from stepd.hook.ports import StepKind
 
 _WRITES = ("Assign", "ResourceApply", "ResourceScatter", "ResourceSparseApply", "Apply", "Scatter", "SparseApply", "CountUpTo",

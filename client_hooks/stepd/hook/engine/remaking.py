@@ -42,6 +42,12 @@ def made_otherwise(view: GraphView, iterator: str, makers: Iterable[str], fed: C
     return next((str(node.name) for node in inside if not _gives_the_same(view, node)), "")
 
 
+def needs(view: GraphView, owner: str) -> str:
+    """An op that runs whenever the `owner` of a state is asked for it, and may do or give something else then; "" if none does."""
+    above = view.ancestors([owner]) - {owner}
+    return next((name for name in view.nodes if name in above and not _gives_the_same(view, view.nodes[name].proto)), "")
+
+
 def reads_files_once(view: GraphView) -> list[str]:
     """MakeIterator ops of data sets made of what files or Python functions say. TensorFlow asks those when it builds the step, once
     for all times that it makes the iterator: a copy of the step would ask them again.

@@ -14,8 +14,9 @@ from tensorflow.python.framework import dtypes, tensor_shape
 
 from stepd.hook.engine import graphview, op_defs, owned, queues, remaking, rules
 from stepd.hook.engine.classify import shared_reason, state_inside
-from stepd.hook.engine.draws import History, executed, replayable
+from stepd.hook.engine.draws import History, replayable
 from stepd.hook.engine.graphview import GraphView
+from stepd.hook.order.steps import executed
 
 MUTABLE_TABLES = frozenset({"MutableHashTableV2", "MutableHashTableOfTensorsV2", "MutableDenseHashTableV2"})
 _EMPTIES = frozenset({"LookupTableRemoveV2", "LookupTableImportV2"})
@@ -73,6 +74,9 @@ def inventory(view: GraphView, history: History | None = None) -> Inventory:
             obstacles += _dataset_obstacles(view, node)
         elif node.op not in _STATELESS_SOURCES and node.name not in draws and (why := shared_reason(view, node)):
             obstacles.append(f"{node.name} ({node.op}): {why}")
+    for name in (*variables, *tables, *iterators, *carried):
+        if view.nodes[name].inputs and (other := remaking.needs(view, name)):
+            obstacles.append(f"{name} ({view.nodes[name].op}) is made after {other}, which runs whenever its state is looked at")
     obstacles += [why for name in (*tables, *iterators, *carried) if (why := _number_told(view, name))]
     calls = owned.variables_in_functions(view, variables, ran)
     obstacles += [f"{name} calls a function with a variable that is nowhere else" for name in calls]

@@ -13,7 +13,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from typing import Any
 
 from stepd.hook import clocks
-from stepd.hook.engine import capi, edits, names
+from stepd.hook.engine import capi, edits, names, op_defs
 from stepd.hook.engine.ahead import Ahead
 from stepd.hook.engine.classify import Classes
 from stepd.hook.engine.copies import Copy
@@ -31,6 +31,7 @@ from stepd.hook.engine.refusals import AtHomeError, NotQuietError, SwitchRefused
 from stepd.hook.engine.sight import Sight
 from stepd.hook.engine.valued import Valued
 from stepd.hook.model import LiveStrategy
+from stepd.hook.order.steps import left_open
 
 Building = Callable[[Ahead, Callable[[], Any]], Any]
 
@@ -260,6 +261,8 @@ class Switcher:
         """Raise where a step on `copy` computes something else than plainly. Parts of what is split do, as the operator allowed."""
         if self.likeness is None or copy.plan.splits or not copy.serves(kind):
             return
+        if unsure := [name for name in left_open(view, kind.step) if not op_defs.is_pure(view.nodes[name].op)]:
+            raise SwitchRefusedError(f"a step feeds what it waits for, and whether {min(unsure)} runs then is Grappler's choice")
         if kind.step not in copy.unlike:
             aliases = {name: here for name, (here, _) in self.mirror.aliases.items()}
             copy.unlike[kind.step] = self.likeness.difference(

@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from stepd.hook.engine.draws import executed
 from stepd.hook.engine.graphview import GraphView, split_input
 from stepd.hook.engine.kinds import Kind, Kinds
 from stepd.hook.engine.races import users, variables
+from stepd.hook.order.steps import executed
 from stepd.hook.ports import StepKind
 
 _ASSIGNS = frozenset({"Assign", "AssignVariableOp"})
