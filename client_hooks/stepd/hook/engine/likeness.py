@@ -6,20 +6,19 @@ known to rewrite; this is the proof, for a step and a copy, that nothing else is
 
 from __future__ import annotations
 
-import functools
 import math
 import re
 from collections.abc import Callable, Collection, Mapping
 from typing import Any, NamedTuple
 
 from tensorflow.core.framework import graph_pb2, node_def_pb2
-from tensorflow.core.protobuf import config_pb2, device_properties_pb2, meta_graph_pb2
-from tensorflow.python.framework import config as tf_config
+from tensorflow.core.protobuf import config_pb2
 from tensorflow.python.framework import dtypes
 
 from stepd.hook.engine import capi, names, op_defs, session_config
 from stepd.hook.engine.ballast import Made
 from stepd.hook.engine.graphview import GraphView, split_input
+from stepd.hook.engine.grappler import Grappler
 from stepd.hook.engine.kinds import Kind, Route
 from stepd.hook.engine.value_numbers import Numbers, numbered
 from stepd.hook.log import logger as log
@@ -56,7 +55,7 @@ class Likeness:
         self._prunes_first = self._config.graph_options.place_pruned_graph
         # In a session all ops of the graph count, here those of the step.
         self._config.graph_options.rewrite_options.min_graph_nodes = -1
-        self._devices = devices
+        self._grappler = Grappler(self._config, devices)
         self._version = 0  # of the program's graph, in which steps compute so plainly:
         self._plain: dict[StepKind, _Plain] = {}
 
@@ -134,8 +133,6 @@ class Likeness:
         self, graph: graph_pb2.GraphDef, ends: Collection[str], fed: Collection[str], device: Callable[[str], str]
     ) -> graph_pb2.GraphDef:
         """What Grappler leaves of the part of `graph` that a step needs. `ends`: the ops that the step is asked for or `fed`."""
-        from tensorflow.python.grappler import cluster, tf_optimizer
-
         nodes = {node.name: node for node in graph.node}
         needed, stack = set[str](), list(ends)
         while stack:
@@ -143,38 +140,16 @@ class Likeness:
             if name not in needed:
                 needed.add(name)
                 stack += () if name in fed else (source for source, _ in map(split_input, nodes[name].input))
-        meta = meta_graph_pb2.MetaGraphDef()
-        meta.graph_def.versions.CopyFrom(graph.versions)
-        meta.graph_def.library.CopyFrom(graph.library)
+        part = graph_pb2.GraphDef(versions=graph.versions, library=graph.library)
         for node in graph.node:
             if node.name in needed:
-                one = meta.graph_def.node.add()
+                one = part.node.add()
                 one.CopyFrom(_stand_in(node) if node.name in fed and node.op != "Placeholder" else node)
                 _check_example(one)
                 one.device = device(node.name) or node.device
                 if names.COLOCATION in one.attr:  # or it would be forgotten, by which ops that are equal otherwise differ
                     one.attr[names.LEFT].CopyFrom(one.attr[names.COLOCATION])
-        meta.collection_def["train_op"].node_list.value.extend(sorted(ends))
-        known = [_named(name, kind) for name, kind in self._devices.items()]
-        return tf_optimizer.OptimizeGraph(self._config, meta, verbose=False, cluster=cluster.Cluster(devices=known))
-
-
-def _named(name: str, kind: str) -> device_properties_pb2.NamedDevice:
-    named = device_properties_pb2.NamedDevice(name=name)
-    named.properties.type = kind
-    # What it estimates of these is not looked at, but without them it says on the program's stderr that it cannot.
-    named.properties.num_cores, named.properties.frequency, named.properties.bandwidth = 1, 1000, 32_000_000
-    if kind == "GPU":
-        named.properties.environment["architecture"] = _architecture()
-    return named
-
-
-@functools.cache
-def _architecture() -> str:
-    """Of this machine's GPUs, as Grappler has it; how convolutions of half precision are laid out hangs on it."""
-    gpus = tf_config.list_physical_devices("GPU")
-    major, minor = tf_config.get_device_details(gpus[0]).get("compute_capability", (0, 0)) if gpus else (0, 0)
-    return f"{major}.{minor}"
+        return self._grappler.optimized(part, ends)
 
 
 def _stand_in(node: node_def_pb2.NodeDef) -> node_def_pb2.NodeDef:
