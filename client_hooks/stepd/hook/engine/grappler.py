@@ -12,7 +12,7 @@ from tensorflow.core.protobuf.rewriter_config_pb2 import RewriterConfig
 from tensorflow.python.framework import config as tf_config
 from tensorflow.python.grappler import cluster, tf_optimizer
 
-from stepd.hook.engine import op_defs
+from stepd.hook.engine import names, op_defs
 from stepd.hook.engine.graphview import split_input
 
 # In the order in which they run. Calls are put inline between the first and the second; the third run once only.
@@ -37,7 +37,7 @@ class Grappler:
         if not self._is_usual() or not any(map(_calls, graph.node)):
             return self._run(self._config, graph, ends)
         for stage in _stages(self._config):
-            graph = _with_devices(self._run(stage, graph, ends))
+            graph = keep_groups(_with_devices(self._run(stage, graph, ends)))
         return graph
 
     def _run(self, config: config_pb2.ConfigProto, graph: graph_pb2.GraphDef, ends: Collection[str]) -> graph_pb2.GraphDef:
@@ -50,6 +50,15 @@ class Grappler:
         asked = self._config.graph_options.rewrite_options
         chosen = {field.name for field, _ in asked.ListFields()}
         return chosen <= {"min_graph_nodes", "disable_meta_optimizer", *_BEFORE, *_BEHIND, *_ONCE}
+
+
+def keep_groups(graph: graph_pb2.GraphDef) -> graph_pb2.GraphDef:
+    """Have Grappler see which ops are to lie together, by which ops that are equal otherwise differ. As Python can ask it, it
+    forgets that."""
+    for node in graph.node:
+        if names.COLOCATION in node.attr:
+            node.attr[names.LEFT].CopyFrom(node.attr[names.COLOCATION])
+    return graph
 
 
 def _stages(config: config_pb2.ConfigProto) -> Sequence[config_pb2.ConfigProto]:

@@ -18,7 +18,7 @@ from tensorflow.python.framework import dtypes
 from stepd.hook.engine import capi, names, op_defs, session_config
 from stepd.hook.engine.ballast import Made
 from stepd.hook.engine.graphview import GraphView, split_input
-from stepd.hook.engine.grappler import Grappler
+from stepd.hook.engine.grappler import Grappler, keep_groups
 from stepd.hook.engine.kinds import Kind, Route
 from stepd.hook.engine.value_numbers import Numbers, numbered
 from stepd.hook.log import logger as log
@@ -147,9 +147,7 @@ class Likeness:
                 one.CopyFrom(_stand_in(node) if node.name in fed and node.op != "Placeholder" else node)
                 _check_example(one)
                 one.device = device(node.name) or node.device
-                if names.COLOCATION in one.attr:  # or it would be forgotten, by which ops that are equal otherwise differ
-                    one.attr[names.LEFT].CopyFrom(one.attr[names.COLOCATION])
-        return self._grappler.optimized(part, ends)
+        return self._grappler.optimized(keep_groups(part), ends)
 
 
 def _stand_in(node: node_def_pb2.NodeDef) -> node_def_pb2.NodeDef:
