@@ -209,3 +209,22 @@ def program_reading(record):
             with record.error(f"{k}"):
                 sess.run(train, {x: [10.0 if k % 3 == 2 else 1.0, 0.2, 1.0]})
             record.value(f"{k}", sess.run(w))
+
+
+def program_constants(record):
+    """A function with constants, and its gradient: what Grappler makes of these where calls are put inline."""
+    x = tf.placeholder(tf.float32, [4, 6], name="x")
+    w = tf.get_variable("w", initializer=np.linspace(-1, 1, 6).astype(np.float32), use_resource=True)
+    m = tf.get_variable("m", initializer=np.random.RandomState(1).randn(6, 6).astype(np.float32), use_resource=True)
+
+    @tf.function(autograph=False)
+    def scaled(t, by):
+        return tf.tanh(tf.sin(t / 0.326 / 1.536 / 1.074) * by)
+
+    by = tf.identity(w.read_value())
+    loss = tf.reduce_mean(tf.square(scaled(scaled(tf.matmul(x, m), by), by) - 0.3)) * 0.7
+    slopes = tf.gradients(loss, [w, m])
+    with tf.Session() as sess:
+        sess.run(tf.global_variables_initializer())
+        for k in range(16):
+            record.value(f"{k}", sess.run(slopes if k % 2 else [loss, *slopes], {x: np.random.RandomState(k).randn(4, 6)}))

@@ -1,5 +1,6 @@
 """Stateful random kernels: each draw made once, in the order of the seeds."""
 
+import numpy as np
 import tensorflow.compat.v1 as tf
 
 
@@ -98,3 +99,24 @@ def program_learned(record):
     with tf.Session() as sess:
         for k in range(10):
             record.value(f"{k}", sess.run([fed, fixed, total], {classes: [[2], [2], [k % 4], [1]], x: [[1.0] * 4] * 4}))
+
+
+def program_behind_fed(record):
+    """Steps that feed what they wait for: whether what is behind it draws is for Grappler to find, from who else uses it."""
+    x, w = tf.placeholder(tf.float32, [4, 6], name="x"), tf.get_variable("w", [6], use_resource=True)
+    read, noise = w.read_value(), tf.random_normal([4, 6], stddev=0.1, seed=40)
+    noisy = tf.tanh(x * read) + noise
+    loss = tf.reduce_mean(tf.square(noisy - 0.5))
+    (slope,) = tf.gradients(loss, [w])
+    waiting = {}
+    for name, waited in (("used", [read, noisy, loss, slope]), ("only waited for", [noisy])):
+        with tf.control_dependencies(waited):
+            waiting[name] = tf.train.GradientDescentOptimizer(0.1).apply_gradients([(slope, w)])
+    for name, train in waiting.items():
+        with tf.Session() as sess:
+            sess.run(w.assign(np.linspace(-1, 1, 6)))
+            for k in range(12):
+                values = np.random.RandomState(k).randn(4, 6)
+                sess.run(train, {x: values, noisy: values} if k % 4 > 1 else {x: values})
+                record.value(f"{name} {k}", sess.run(w))
+            record.value(f"{name}: where the stream is", sess.run(noise))
