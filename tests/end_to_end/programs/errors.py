@@ -280,3 +280,20 @@ def program_called(record):
             with record.error(f"{k}"):
                 sess.run(train, {z: np.ones([1, 3 + k % 2]) * 0.1 * k})
             record.value(f"{k}", sess.run(v))
+
+
+def program_fetched_call(record):
+    """A function with a check in it, whose result is fetched as it is, or read."""
+    p = tf.placeholder(tf.float32, [], name="p")
+    w = tf.get_variable("w", [4, 4], initializer=tf.ones_initializer(), use_resource=True)
+
+    @tf.function(autograph=False)
+    def root(a, b):
+        return tf.debugging.check_numerics(tf.sqrt(a) * b, "no number")
+
+    made = root(p, tf.reduce_sum(tf.tanh(w) * 0.5))
+    with tf.Session() as sess:
+        sess.run(w.initializer)
+        for k in range(12):
+            with record.error(f"{k}"):
+                record.value(f"{k}", sess.run(made if k % 4 < 2 else made * 2.0, {p: 1.0 - 2 * (k % 2)}))

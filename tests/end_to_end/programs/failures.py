@@ -164,3 +164,46 @@ def program_looked_up(record):
             with record.error(f"{k}"):
                 sess.run([train, besides[k % 3]], {words: ["1", "2", "x" if k % 4 == 3 else "1"], n: k // 3 % 4})
             record.value(f"{k}", sess.run(tf.global_variables()))
+
+
+def program_refused(record):
+    """What refuses its data beside a training step that does not need it: a histogram, a division by 0, a shape."""
+    x, n = tf.placeholder(tf.float32, [8, 6], name="x"), tf.placeholder(tf.int32, [], name="n")
+    scores = tf.placeholder(tf.float32, [None], name="scores")
+    with tf.variable_scope("net", use_resource=True):
+        first = tf.get_variable("first", [6, 5], initializer=tf.constant_initializer(np.linspace(-1, 1, 30)))
+        second = tf.get_variable("second", [5, 1], initializer=tf.constant_initializer(0.3))
+    loss = tf.reduce_mean(tf.square(tf.matmul(tf.tanh(tf.matmul(x, first)), second) - 1.0))
+    train = tf.train.MomentumOptimizer(0.1, 0.9).minimize(loss)
+    besides = [tf.summary.histogram("scores", scores), 100 // n, tf.ensure_shape(scores, [3])]
+    suits = {scores: [1.0, 2.0, 3.0], n: 3}
+    refused = [{scores: [1.0, np.nan, 3.0]}, {n: 0}, {scores: [1.0]}]
+    with tf.Session() as sess:
+        sess.run(tf.global_variables_initializer())
+        for k in range(24):
+            with record.error(f"{k}"):
+                fed = {x: np.random.RandomState(k).randn(8, 6), **suits, **(refused[k % 3] if k % 2 else {})}
+                record.value(f"{k}", sess.run([train, besides[k % 3]], fed)[1])
+            record.value(f"variables {k}", sess.run(tf.global_variables()))
+
+
+def program_freed(record):
+    """A variable that the program frees, and that a step asks for beside training."""
+    x = tf.placeholder(tf.float32, [8, 6], name="x")
+    with tf.variable_scope("net", use_resource=True):
+        w = tf.get_variable("w", [6, 5], initializer=tf.constant_initializer(np.linspace(-1, 1, 30)))
+        cache = tf.get_variable("cache", [50, 50], initializer=tf.ones_initializer(), trainable=False)
+    train = tf.train.MomentumOptimizer(0.1, 0.9).minimize(tf.reduce_mean(tf.square(tf.tanh(tf.matmul(x, w)) - 1.0)))
+    use, free = tf.reduce_sum(cache * 2.0), tf.raw_ops.DestroyResourceOp(resource=cache.handle)
+    with tf.Session() as sess:
+        sess.run(tf.global_variables_initializer())
+        for k in range(20):
+            try:
+                record.value(f"{k}", sess.run([train, use], {x: np.random.RandomState(k).randn(8, 6)}))
+            except tf.errors.FailedPreconditionError as error:
+                record.value(f"{k}", error.message[:60])
+            record.value(f"w {k}", sess.run(w))
+            if k % 4 == 1:
+                sess.run(free)
+            if k % 4 == 3:
+                sess.run(cache.initializer)

@@ -89,4 +89,3 @@ def _draws_alike(view: GraphView, node: Node, history: History) -> bool:
     waited_for = any((node.name, -1) in view.nodes[user].inputs for user in view.consumers[node.name])
     unsure = needed | {node.name} if waited_for else needed
     return not changing and not called and fed.isdisjoint(unsure)
-

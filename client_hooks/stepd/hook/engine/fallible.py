@@ -11,8 +11,9 @@ from operator import and_, or_
 from typing import Any, NamedTuple
 
 from stepd.hook.engine import rules
-from stepd.hook.engine.graphview import GraphView, split_input
+from stepd.hook.engine.graphview import GraphView, Node, split_input
 from stepd.hook.engine.op_defs import function_attrs, is_stateful
+from stepd.hook.order.ties import FLOATS
 from stepd.hook.ports import StepKind
 
 FAILING = rules.CHECKS | {
@@ -35,8 +36,10 @@ _OF_VALUES = {
     "ParseSequenceExampleV2": (0,), "ParseTensor": (0,), "DecodeRaw": (0,), "DecodePaddedRaw": (0,), "DecodeCSV": (0,),
     "DecodeJSONExample": (0,), "DecodeCompressed": (0,), "DecodeJpeg": (0,), "DecodeAndCropJpeg": (0, 1), "DecodePng": (0,),
     "DecodeImage": (0,), "DecodeWav": (0,), "DecodeBase64": (0,), "StringToNumber": (0,), "Substr": (1, 2),
-    "ReadFile": (0,), "MatchingFiles": (0,),
+    "ReadFile": (0,), "MatchingFiles": (0,), "HistogramSummary": (1,), "EnsureShape": (0,),
+    "Div": (1,), "FloorDiv": (1,), "TruncateDiv": (1,), "Mod": (1,), "FloorMod": (1,), "TruncateMod": (1,),
 }  # fmt: skip
+_OF_INTEGERS = frozenset({"Div", "FloorDiv", "TruncateDiv", "Mod", "FloorMod", "TruncateMod"})  # of others they never fail
 # Which values come out says nothing of those that were given.
 _BOUNDED = frozenset({"LookupTableFindV2", "StringToHashBucketFast", "StringToHashBucketStrong"})
 # What gradients have, too, where the look-up before has found the same good.
@@ -45,7 +48,7 @@ _OF_GRADIENTS = frozenset({
 })  # fmt: skip
 # Of which a function that has one in it fails. Others are in those that gradients call, and in what is done to shapes.
 _GATHERS = frozenset({"Gather", "GatherV2", "GatherNd", "ResourceGather", "ResourceGatherNd"})
-_IN_FUNCTIONS = frozenset(_OF_VALUES) - _OF_GRADIENTS - _GATHERS - {"TopKV2"}
+_IN_FUNCTIONS = frozenset(_OF_VALUES) - _OF_GRADIENTS - _GATHERS - _OF_INTEGERS - {"TopKV2", "EnsureShape"}
 _HANDING = frozenset({"Identity", "Reshape", "ExpandDims", "Squeeze", "Cast", "StridedSlice", "Unique", "UniqueV2"})
 # Where labels and predictions meet, which may be of two sizes.
 _OF_SIZES = frozenset({"SoftmaxCrossEntropyWithLogits", "Sub", "SquaredDifference", "Mul"})
@@ -62,17 +65,17 @@ class Fallible(NamedTuple):
 
 
 def fallible(view: GraphView, step: StepKind, order: Sequence[str], updates: Sequence[str], most: int) -> Fallible:
-    """What may fail of a step whose ops can run in this `order`, and is not needed by all `updates`. With more than `most`
-    pairs of both, none that is given something is among them, or none at all."""
+    """What may fail of a step whose ops can run in this `order`, and is not needed by all `updates`. Of more than `most` pairs of
+    both there are so many: what ends a loop over data comes first, then checks, then what is given something."""
     fed = {split_input(name) for name in step.feeds}
     sizes = _of_sizes(view, order, fed)
     there, unsure = _failing(view, order), [*dict.fromkeys((*_of_values(view, order, fed), *sizes))]
     failing, given = _not_needed(view, order, there, updates), _not_needed(view, order, unsure, updates)
-    if len(updates) * (len(failing) + len(given)) > most:
-        given = []
-    if len(updates) * len(failing) > most:
-        failing = []
-    return Fallible([*failing, *given], [*there, *unsure], [(end, other) for end in given for other in sizes.get(end, ())])
+    ends = [*sorted(failing, key=lambda name: checks(view, name)), *given]
+    if len(updates) * len(ends) > most:
+        ends = ends[: most // len(updates)]
+    alike = [(end, other) for end in given if end in ends for other in sizes.get(end, ())]
+    return Fallible(ends, [*there, *unsure], alike)
 
 
 def causes(view: GraphView, order: Iterable[str], fed: Collection[tuple[str, int]], ends: Collection[str]) -> dict[str, int]:
@@ -113,13 +116,19 @@ def _of_values(view: GraphView, order: Iterable[str], fed: Collection[tuple[str,
         if node.op not in _OF_SHAPES and (not reads or any(vary)):
             varied.add(name)
         good = frozenset[tuple[str, int]]().union(*(looked_at.get(source, ()) for source in {s for s, _ in node.inputs}))
-        looks_at = range(len(reads)) if any(map(_looks_at_values, bodies(view, name))) else _OF_VALUES.get(node.op, ())
+        looks_at = range(len(reads)) if any(map(_looks_at_values, bodies(view, name))) else _may_not_suit(node)
         suspects = {_behind(view, reads[k]) for k in looks_at if k < len(vary) and vary[k]}
         if suspects and not (node.op in _OF_GRADIENTS and suspects <= good):
             found.append(name)
         if good or suspects:
             looked_at[name] = good | suspects
     return found
+
+
+def _may_not_suit(node: Node) -> Collection[int]:
+    """The inputs of an op that it may fail of."""
+    rounds = node.op in _OF_INTEGERS and node.proto.attr["T"].type in FLOATS
+    return () if rounds else _OF_VALUES.get(node.op, ())
 
 
 def _looks_at_values(inner: Any) -> bool:

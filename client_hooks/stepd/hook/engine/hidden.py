@@ -7,7 +7,7 @@ made once more, where making it changes nothing, and what it says then is what t
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from tensorflow.python.framework import errors
@@ -61,8 +61,14 @@ def name_caller(engine: SessionEngine, kind: Kind, error: BaseException) -> None
     for view, _ in _seen(engine, kind) if found is not None else ():
         run = executed(view, kind.step)
         callers = [name for name in view.nodes if name in run and _has(view, view.nodes[name], found[1])]
-        if found[1] not in view.nodes and len(callers) == 1:
+        if found[1] not in view.nodes and len(callers) == 1 and _is_read(view, callers[0], run):
             names.set_text(error, f"{error.message}\n\t [[{callers[0]}]]")
+
+
+def _is_read(view: GraphView, name: str, run: Collection[str]) -> bool:
+    """Does another op of a step take what this makes?"""
+    readers = [view.nodes[user] for user in view.consumers[name] if user in run]
+    return any(source == name and index >= 0 for reader in readers for source, index in reader.inputs)
 
 
 def _has(view: GraphView, node: Node, inner: str) -> bool:

@@ -16,11 +16,13 @@ from stepd.hook.order.steps import executed
 from stepd.hook.ports import StepKind
 
 _ASSIGNS = frozenset({"Assign", "AssignVariableOp"})
+_FREES = frozenset({"DestroyResourceOp"})
 
 
 class _Uses(NamedTuple):
     needed: frozenset[str]  # variables, by the first op of each, whose values it takes and does not assign itself
     full: frozenset[str]  # the ops of all variables that have a value after it has ended well
+    freed: frozenset[str]  # the ops of variables that it takes the values from
 
 
 class Valued:
@@ -31,16 +33,23 @@ class Valued:
         self._uses: dict[StepKind, _Uses] = {}
         self._full: set[str] = set()
         self._said: set[StepKind] = set()  # steps whose end is in `_full`
+        self._known = 0  # kinds that were looked at
+        self._freed: set[str] = set()  # of these nothing that has run says whether they have a value now
 
     def lacking(self, view: GraphView, kind: Kind) -> list[str]:
         """Variables that a run of `kind` needs and that no run of the session shows to have a value."""
-        if kind.ended_well:
+        known = len(self._kinds.by_handles)
+        if not kind.ended_well or known != self._known:
+            self._known = known
+            for other in self._kinds.all():
+                self._freed |= self._of(view, other.step).freed
+                if other.ended_well and other.step not in self._said:
+                    self._said.add(other.step)
+                    self._full |= self._of(view, other.step).full
+        if kind.ended_well and not self._freed:
             return []
-        for other in self._kinds.all():
-            if other.ended_well and other.step not in self._said:
-                self._said.add(other.step)
-                self._full |= self._of(view, other.step).full
-        return sorted(self._of(view, kind.step).needed - self._full)
+        needed = self._of(view, kind.step).needed
+        return sorted(needed & self._freed if kind.ended_well else needed - (self._full - self._freed))
 
     def found(self, names: Iterable[str]) -> None:
         """These have values."""
@@ -55,7 +64,7 @@ class Valued:
 def _uses(view: GraphView, kind: StepKind) -> _Uses:
     step = executed(view, kind)
     fetched = {split_input(name)[0] for name in kind.fetches}
-    needed, full = set[str](), set[str]()
+    needed, full, freed = set[str](), set[str](), set[str]()
     for first, alike in variables(view, step).items():
         readers, writers = users(view, step, alike)
         itself = any(name in fetched and view.nodes[name].op != "VarHandleOp" for name in alike)
@@ -63,4 +72,6 @@ def _uses(view: GraphView, kind: StepKind) -> _Uses:
             full.update(alike)
             if not any(view.nodes[name].op in _ASSIGNS for name in writers):
                 needed.add(first)
-    return _Uses(frozenset(needed), frozenset(full))
+        if any(view.nodes[user].op in _FREES and user in step for name in alike for user in view.consumers[name]):
+            freed.update(alike)
+    return _Uses(frozenset(needed), frozenset(full), frozenset(freed))
