@@ -10,6 +10,7 @@ import pytest
 
 tf = pytest.importorskip("tensorflow.compat.v1")
 
+from stepd.hook.engine import failing  # noqa: E402
 from stepd.hook.engine.failing import updates_first  # noqa: E402
 from stepd.hook.engine.graphview import GraphView  # noqa: E402
 from stepd.hook.engine.kinds import step_kind  # noqa: E402
@@ -343,3 +344,26 @@ def test_nothing_comes_late_before_a_read_that_would_come_behind_its_write() -> 
         read = kept._ref() * tf.check_numerics(x, "")
         assert pairs(other, read) == {(UPDATE, "CheckNumerics")}
         assert pairs(other, kept.assign(x * 3.0).op, read) == set()
+
+
+def test_of_too_many_pairs_the_end_of_data_counts_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Or a large net would lose what its last step of each round over the data has trained."""
+    with tf.Graph().as_default():
+        x = tf.placeholder(tf.float32, [3])
+        _, train = trained(x)
+        checks = [tf.check_numerics(tf.log(x + float(k)), "") for k in range(4)]
+        step = (train, *checks, following())
+        assert pairs(*step) == {(UPDATE, "IteratorGetNext"), (UPDATE, "CheckNumerics")}
+        monkeypatch.setattr(failing, "_MOST", 1)
+        assert pairs(*step) == {(UPDATE, "IteratorGetNext")}
+
+
+def test_what_refuses_its_data_is_beside_and_floats_are_not() -> None:
+    with tf.Graph().as_default():
+        x, n, y = tf.placeholder(tf.float32, [3]), tf.placeholder(tf.int32, []), tf.placeholder(tf.float32, [])
+        _, train = trained(x)
+        values = tf.placeholder(tf.float32, None)
+        assert pairs(train, tf.summary.histogram("values", values), feeds=(x, values)) == {(UPDATE, "HistogramSummary")}
+        assert pairs(train, 100 // n, feeds=(x, n)) == {(UPDATE, "FloorDiv")}
+        assert pairs(train, tf.ensure_shape(values, [3]), feeds=(x, values)) == {(UPDATE, "EnsureShape")}
+        assert not pairs(train, 100.0 // y, feeds=(x, y))
