@@ -86,6 +86,26 @@ def test_a_step_that_comes_after_the_switch_is_compared_as_well(hooked: Any, two
         assert session.run(y, {x: fed}).tobytes() == expected[1].tobytes()
 
 
+def test_a_step_of_what_is_copied_already_is_compared_as_well(hooked: Any, two_devices: Any, no_rules: None) -> None:
+    """It may fetch less, so that Grappler may rewrite more."""
+    listener = hooked()
+    x, y, _ = scaled()
+    whole = [tf.get_default_graph().get_tensor_by_name(name) for name in ("first:0", "mul:0", "last:0")]
+    fed = np.random.RandomState(0).randn(4, 8).astype(np.float32)
+    with tf.Session(config=two_devices) as session:
+        expected = session.run(y, {x: fed})
+    with tf.Session(config=two_devices) as session:
+        session.run(whole, {x: fed})
+        engine = listener.engines[-1]
+        copy = moved(engine, "first")
+        with engine.lock:
+            engine.switcher().switch(engine.raw, copy, engine.gate, 1.0)
+        session.run(whole, {x: fed})
+        assert engine.switcher().live is copy
+        assert session.run(y, {x: fed}).tobytes() == expected.tobytes()
+        assert engine.switcher().live is None
+
+
 def test_an_op_that_is_fed_computes_nothing(hooked: Any, two_devices: Any, no_rules: None) -> None:
     listener = hooked()
     _, y, apart = scaled()

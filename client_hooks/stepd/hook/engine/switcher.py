@@ -112,7 +112,7 @@ class Switcher:
             routes = {kind: self._on(session, one, kind) for kind, one in serving.items()}
             view, graph = self.view(), self._graph() if routes else b""
         for kind in routes:
-            self._compare(serving[kind], kind, routes[kind], view, graph)
+            self._compare(serving[kind], kind, routes[kind], view, lambda: graph)
             calm()
             routes[kind] = self._built(kind, routes[kind])
         copy.routes.update(routes)
@@ -249,15 +249,15 @@ class Switcher:
         if new:
             self._extend(session, new)
         route = self._on(session, copy, kind)
-        if new and not kind.in_parts:
-            self._compare(copy, kind, route, self.view(), self._graph())
+        if not kind.in_parts:
+            self._compare(copy, kind, route, self.view(), self._graph)
         return route
 
     def _graph(self) -> bytes:
         """The session's graph, for `_compare`."""
         return b"" if self.likeness is None else capi.graph_handle_bytes(self.mirror.graph.handle)
 
-    def _compare(self, copy: Copy, kind: Kind, route: Route, view: GraphView, graph: bytes) -> None:
+    def _compare(self, copy: Copy, kind: Kind, route: Route, view: GraphView, graph: Callable[[], bytes]) -> None:
         """Raise where a step on `copy` computes something else than plainly. Parts of what is split do, as the operator allowed."""
         if self.likeness is None or copy.plan.splits or not copy.serves(kind):
             return
@@ -266,7 +266,7 @@ class Switcher:
         if kind.step not in copy.unlike:
             aliases = {name: here for name, (here, _) in self.mirror.aliases.items()}
             copy.unlike[kind.step] = self.likeness.difference(
-                view, self.mirror.version, kind, route, copy.made(view), graph, aliases
+                view, self.mirror.version, kind, route, copy.made(view), graph(), aliases
             )
         if op := copy.unlike[kind.step]:
             raise SwitchRefusedError(f"Grappler would have {op} computed otherwise there, in last bits perhaps")
