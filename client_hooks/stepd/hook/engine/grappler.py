@@ -22,6 +22,7 @@ _BEHIND = (
     "dependency_optimization",
 )  # fmt: skip
 _ONCE = ("layout_optimizer", "loop_optimization")
+_SORTS = "disable_tfg_optimizer"  # what sorts ops before all others; TensorFlow 2.12 has none
 
 
 class Grappler:
@@ -78,7 +79,8 @@ def _stages(config: config_pb2.ConfigProto) -> Sequence[config_pb2.ConfigProto]:
     for made in (inline, second):
         made.graph_options.rewrite_options.memory_optimization = RewriterConfig.NO_MEM_OPT
     first.graph_options.rewrite_options.disable_model_pruning = True
-    first.graph_options.rewrite_options.disable_tfg_optimizer = True
+    if _SORTS in RewriterConfig.DESCRIPTOR.fields_by_name:
+        setattr(first.graph_options.rewrite_options, _SORTS, True)
     return inline, first, second
 
 
