@@ -133,6 +133,20 @@ def test_where_grappler_cannot_be_asked_the_rules_are_trusted(
         assert moved(engine, "apart").plan.device_of == {"apart": engine.devices()[1].name}
 
 
+def test_where_grappler_stops_half_way_nothing_is_moved(hooked: Any, two_devices: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    def stops(*_: Any) -> Any:
+        raise tf.errors.InvalidArgumentError(None, None, "The graph couldn't be sorted in topological order.")
+
+    monkeypatch.setattr(likeness.Likeness, "_left", stops)
+    listener = hooked()
+    x, y, apart = scaled()
+    with tf.Session(config=two_devices) as session:
+        session.run([y, apart], {x: np.zeros((4, 8))})
+        (engine,) = listener.engines
+        with pytest.raises(SwitchRefusedError, match="Grappler would have (last|apart) computed otherwise"):
+            moved(engine, "apart")
+
+
 @pytest.mark.parametrize("use_resource", [True, False])
 def test_a_variable_that_is_fed_does_not_end_the_process(hooked: Any, two_devices: Any, use_resource: bool) -> None:
     """TensorFlow has no example of a reference, or of a resource, and aborts."""

@@ -26,6 +26,8 @@ from stepd.hook.ports import StepKind
 
 # Of a graph that is looked at, whose constants would be copied several times, and of a feed, of which Grappler makes an example.
 _MOST_BYTES = 128 << 20
+# What Grappler says where it has made a cycle itself and stopped half-way: which half is done hangs on all that is there.
+_IN_CIRCLES = "couldn't be sorted in topological order"
 _INLINED = re.compile(r"/_\d+(?=/|$)")
 _PLACEHOLDERS = frozenset({"Placeholder", "PlaceholderV2", "PlaceholderWithDefault"})
 # Of what is fed. TensorFlow ends the process where it cannot make an example of a type.
@@ -73,6 +75,8 @@ class Likeness:
         try:
             return self._difference(view, kind, route, made, graph_pb2.GraphDef.FromString(graph), aliases)
         except Exception as e:
+            if _IN_CIRCLES in str(e):
+                return split_input((*kind.step.fetches, *kind.step.targets)[0])[0]
             log.debug("what Grappler makes of a step is not known: %s", e)
             return ""
 
