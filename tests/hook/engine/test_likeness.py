@@ -143,7 +143,7 @@ def test_where_grappler_stops_half_way_nothing_is_moved(hooked: Any, two_devices
     with tf.Session(config=two_devices) as session:
         session.run([y, apart], {x: np.zeros((4, 8))})
         (engine,) = listener.engines
-        with pytest.raises(SwitchRefusedError, match="Grappler would have (last|apart) computed otherwise"):
+        with pytest.raises(SwitchRefusedError, match=r"Grappler would have (last|apart) computed otherwise"):
             moved(engine, "apart")
 
 
