@@ -59,13 +59,17 @@ def test_exported_problem_has_learned_costs(shared_daemon, committed, stepctl, t
     assert seconds["left/op0"] == pytest.approx([committed.towers.op_seconds] * 2, rel=0.01)
 
 
-def test_pause_and_resume(shared_daemon, committed, stepctl) -> None:
+def test_pause_and_resume(shared_daemon, committed, stepctl, wait_until) -> None:
     assert stepctl(shared_daemon.socket, "pause", committed.job_id, "--for", "3600").code == 0
     assert "COMMITTED (paused)" in stepctl(shared_daemon.socket, "status").out
     assert stepctl(shared_daemon.socket, "resume", committed.job_id).code == 0
     assert "(paused)" not in stepctl(shared_daemon.socket, "status").out
-    kinds = [message.WhichOneof("message") for message in committed.received]
-    assert [kind for kind in kinds if kind in ("pause", "resume")][-2:] == ["pause", "resume"]  # a new round may have begun
+
+    def told() -> list[str]:
+        kinds = [message.WhichOneof("message") for message in committed.received]
+        return [kind for kind in kinds if kind in ("pause", "resume")]  # a new round may have begun
+
+    wait_until("the hook is told both", lambda: told()[-2:] == ["pause", "resume"])
 
 
 def test_health_version_doctor(shared_daemon, stepctl) -> None:
