@@ -78,7 +78,7 @@ CORE = frozenset(
         "partial_runs.handles",
         "partial_runs.partial",
         "placed.towers",
-        "queues.behind_others",
+        "remade.behind_others",
         "queues.epochs",
         "queues.numbers",
         "queues.blocked",

@@ -292,16 +292,3 @@ def program_numbers(record):
                     number = int(re.search(r"'_(\d+)_(?:some/files|batches)' is closed", e.message)[1])
                     first = number if first is None else first
                     record.value(f"number {k} {j}", number - first)
-
-
-def program_behind_others(record):
-    """A queue that is made after other ops: whoever asks for it has them run. Only the program may, or batches are lost."""
-    batch = tf.data.make_one_shot_iterator(tf.data.Dataset.range(100)).get_next()
-    with tf.control_dependencies([batch, tf.random_uniform([], seed=3)]):
-        queue = tf.PaddingFIFOQueue(3, [tf.int64], [[]])
-    put, taken = queue.enqueue([batch * 2]), queue.dequeue()
-    with tf.Session() as sess:
-        for k in range(12):
-            sess.run(put)
-            record.value(f"{k}", sess.run(taken if k % 2 else [taken, batch]))
-        record.value("next", sess.run(batch))

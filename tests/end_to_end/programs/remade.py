@@ -1,5 +1,5 @@
-"""Data sets that would be others if they were made again: from draws, Python, tables, files, queues, other iterators, and in parts
-whose function reads what changes."""
+"""State that would be other state if it were made again: data sets from draws, Python, tables, files, queues, other iterators, and in
+parts whose function reads what changes; a queue that is made after other ops."""
 
 import os
 
@@ -194,3 +194,16 @@ def program_replaced(record):
             os.replace("other", name)
             for k in range(1, 7):
                 record.value(f"{name} {k}", sess.run(word))
+
+
+def program_behind_others(record):
+    """A queue that is made after other ops: whoever asks for it has them run. Only the program may, or batches are lost."""
+    batch = tf.data.make_one_shot_iterator(tf.data.Dataset.range(100)).get_next()
+    with tf.control_dependencies([batch, tf.random_uniform([], seed=3)]):
+        queue = tf.PaddingFIFOQueue(3, [tf.int64], [[]])
+    put, taken = queue.enqueue([batch * 2]), queue.dequeue()
+    with tf.Session() as sess:
+        for k in range(12):
+            sess.run(put)
+            record.value(f"{k}", sess.run(taken if k % 2 else [taken, batch]))
+        record.value("next", sess.run(batch))

@@ -9,6 +9,7 @@ import pytest
 
 from stepd.hook.engine import groups, likeness
 from stepd.hook.engine.refusals import SwitchRefusedError
+from stepd.hook.engine.step_graph import step_graph
 from stepd.hook.engine.value_numbers import numbered
 from stepd.hook.model import LiveStrategy
 
@@ -118,6 +119,22 @@ def test_an_op_that_is_fed_computes_nothing(hooked: Any, two_devices: Any, no_ru
             moved(engine, "last")
 
 
+@pytest.mark.parametrize("fed", [0, 1])
+def test_an_op_of_which_one_output_is_fed_computes_the_others(hooked: Any, two_devices: Any, no_rules: None, fed: int) -> None:
+    """No call is put inline in a graph in which one of what is not computed is read."""
+    listener = hooked()
+    x = tf.placeholder(tf.float32, [4, 8], name="x")
+    parts = tf.split(x, 2, name="parts")
+    scale = tf.function(lambda value: value * 0.3 * 0.7, autograph=False)
+    last = tf.multiply(scale(parts[1 - fed]), 0.1, name="last")
+    feeds = {x: np.ones((4, 8)), parts[fed]: np.full((2, 8), 2.0)}
+    with tf.Session(config=two_devices) as session:
+        session.run(tf.add(last, parts[fed], name="sum"), feeds)
+        (engine,) = listener.engines
+        with pytest.raises(SwitchRefusedError, match=r"Grappler would have .* computed otherwise"):
+            moved(engine, "last")
+
+
 def test_where_grappler_cannot_be_asked_the_rules_are_trusted(
     hooked: Any, two_devices: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -166,12 +183,11 @@ def test_a_variable_that_is_fed_does_not_end_the_process(hooked: Any, two_device
 
 
 def test_no_example_is_made_of_what_is_too_large_or_of_no_plain_type() -> None:
-    asked = likeness.Likeness(None, {"/job:localhost/replica:0/task:0/device:CPU:0": "CPU"})
     for shape, dtype in (([1 << 20, 1 << 20], tf.float32), ([], tf.resource), ([], tf.variant)):
         with tf.Graph().as_default() as graph:
             name = tf.placeholder(dtype, shape).op.name
         with pytest.raises(ValueError, match="is a placeholder of type"):
-            asked._left(graph.as_graph_def(), {name}, {name}, str)
+            step_graph(graph.as_graph_def(), {(name, 0)}, (), {(name, 0)})
 
 
 def test_gpus_are_asked_about_as_such_wherever_the_test_runs() -> None:
@@ -184,7 +200,8 @@ def test_gpus_are_asked_about_as_such_wherever_the_test_runs() -> None:
         y = tf.multiply(tf.multiply(made, 0.3, name="first") * 0.7, 0.1, name="last").op.name
 
     def value(first: str, others: str) -> bytes:
-        left = asked._left(graph.as_graph_def(), {y, "x"}, {"x"}, lambda name: of + (first if name == "first" else others))
+        part = step_graph(graph.as_graph_def(), {(y, 0)}, (), {("x", 0)})
+        left = asked._left(part, lambda name: of + (first if name == "first" else others))
         assert any("LayoutOptimizer" in node.name for node in left.node)
         return numbered(left, str).value(y, 0)
 

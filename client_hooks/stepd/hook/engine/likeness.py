@@ -6,35 +6,28 @@ known to rewrite; this is the proof, for a step and a copy, that nothing else is
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Callable, Collection, Mapping
 from typing import Any, NamedTuple
 
-from tensorflow.core.framework import graph_pb2, node_def_pb2
+from tensorflow.core.framework import graph_pb2
 from tensorflow.core.protobuf import config_pb2
-from tensorflow.python.framework import dtypes
 
-from stepd.hook.engine import capi, names, op_defs, session_config
+from stepd.hook.engine import capi, names, session_config
 from stepd.hook.engine.ballast import Made
 from stepd.hook.engine.graphview import GraphView, split_input
 from stepd.hook.engine.grappler import Grappler, keep_groups
 from stepd.hook.engine.kinds import Kind, Route
+from stepd.hook.engine.step_graph import Place, StepGraph, of_op, step_graph, with_stand_ins
 from stepd.hook.engine.value_numbers import Numbers, numbered
 from stepd.hook.log import logger as log
 from stepd.hook.ports import StepKind
 
-# Of a graph that is looked at, whose constants would be copied several times, and of a feed, of which Grappler makes an example.
+# Of a graph that is looked at, whose constants would be copied several times.
 _MOST_BYTES = 128 << 20
 # What Grappler says where it has made a cycle itself and stopped half-way: which half is done hangs on all that is there.
 _IN_CIRCLES = "couldn't be sorted in topological order"
 _INLINED = re.compile(r"/_\d+(?=/|$)")
-_PLACEHOLDERS = frozenset({"Placeholder", "PlaceholderV2", "PlaceholderWithDefault"})
-# Of what is fed. TensorFlow ends the process where it cannot make an example of a type.
-_FED = frozenset(dtypes.as_dtype(name).as_datatype_enum for name in (
-    "bool", "string", "uint8", "uint16", "uint32", "uint64", "int8", "int16", "int32", "int64",
-    "float16", "bfloat16", "float32", "float64", "complex64", "complex128",
-))  # fmt: skip
 
 
 class _Plain(NamedTuple):
@@ -97,13 +90,13 @@ class Likeness:
             user = whose.get(name, name)
             return made.device(user) if user in view.nodes else ""
 
-        fetches = {capi.output_name(user): capi.output_name(here) for user, here in zip(kind.fetches, route.fetches, strict=True)}
-        fed = {capi.op_name(here.oper) for here in route.feeds.values()}
-        ends = {split_input(name)[0] for name in fetches.values()} | {capi.op_name(operation) for operation in route.targets}
-        left = self._left(graph, ends | fed, fed, device)
-        found = numbered(left, user_name)
+        fetches = {capi.output_name(user): _place(here) for user, here in zip(kind.fetches, route.fetches, strict=True)}
+        targets = [capi.op_name(operation) for operation in route.targets]
+        part = step_graph(graph, fetches.values(), targets, {_place(here) for here in route.feeds.values()})
+        left = self._left(part, device)
+        found = numbered(left, with_stand_ins(user_name))
         for user, here in fetches.items():
-            if found.value(*split_input(here)) != plain.fetched[user]:
+            if found.value(*part.place(here)) != plain.fetched[user]:
                 return _first_other(left, found, plain.numbers, user_name) or split_input(user)[0]
         if found.effects != plain.effects:
             return _first_other(left, found, plain.numbers, user_name) or "what it writes"
@@ -113,8 +106,14 @@ class Likeness:
         self, view: GraphView, step: StepKind, made: Made, graph: graph_pb2.GraphDef, aliases: Mapping[str, str]
     ) -> _Plain:
         users = {here: name for name, here in aliases.items()}
-        ends, fed = step.fetches + step.targets + step.feeds, step.feeds
-        here = [{aliases.get(name, name) for name, _ in map(split_input, each)} for each in (ends, fed)]
+
+        def place(name: str) -> Place:
+            op, index = split_input(name)
+            return aliases.get(op, op), index
+
+        fetches = {name: place(name) for name in step.fetches}
+        targets = [aliases.get(name, name) for name in step.targets]
+        part = step_graph(graph, fetches.values(), targets, set(map(place, step.feeds)))
 
         def user_name(name: str) -> str:
             return self._anywhere(users.get(name, name))
@@ -123,9 +122,8 @@ class Likeness:
             user = users.get(name, name)
             return made.home(user) if user in view.nodes else ""
 
-        found = numbered(self._left(graph, *here, device), user_name)
-        places = {name: split_input(name) for name in step.fetches}
-        fetched = {name: found.value(aliases.get(op, op), index) for name, (op, index) in places.items()}
+        found = numbered(self._left(part, device), with_stand_ins(user_name))
+        fetched = {name: found.value(*part.place(here)) for name, here in fetches.items()}
         return _Plain(fetched, found.effects, frozenset(found.of.values()))
 
     def _anywhere(self, name: str) -> str:
@@ -133,41 +131,15 @@ class Likeness:
         which copies come last, so that the program's own keep theirs, and their random streams; here only a step's are there."""
         return name if self._prunes_first else _INLINED.sub("", name)
 
-    def _left(
-        self, graph: graph_pb2.GraphDef, ends: Collection[str], fed: Collection[str], device: Callable[[str], str]
-    ) -> graph_pb2.GraphDef:
-        """What Grappler leaves of the part of `graph` that a step needs. `ends`: the ops that the step is asked for or `fed`."""
-        nodes = {node.name: node for node in graph.node}
-        needed, stack = set[str](), list(ends)
-        while stack:
-            name = stack.pop()
-            if name not in needed:
-                needed.add(name)
-                stack += () if name in fed else (source for source, _ in map(split_input, nodes[name].input))
-        part = graph_pb2.GraphDef(versions=graph.versions, library=graph.library)
-        for node in graph.node:
-            if node.name in needed:
-                one = part.node.add()
-                one.CopyFrom(_stand_in(node) if node.name in fed and node.op != "Placeholder" else node)
-                _check_example(one)
-                one.device = device(node.name) or node.device
-        return self._grappler.optimized(keep_groups(part), ends)
+    def _left(self, part: StepGraph, device: Callable[[str], str]) -> graph_pb2.GraphDef:
+        """What Grappler leaves of a step."""
+        for node in part.graph.node:
+            node.device = device(of_op(node.name)) or node.device
+        return self._grappler.optimized(keep_groups(part.graph), part.ends)
 
 
-def _stand_in(node: node_def_pb2.NodeDef) -> node_def_pb2.NodeDef:
-    """A Placeholder in the place of what is fed: Grappler is to know nothing of its value."""
-    made = node_def_pb2.NodeDef(name=node.name, op="Placeholder")
-    made.attr["dtype"].type = op_defs.output_types(node)[0]
-    made.attr["shape"].shape.unknown_rank = True
-    return made
-
-
-def _check_example(node: node_def_pb2.NodeDef) -> None:
-    """Raise ValueError where Grappler cannot well make an example of a placeholder, as it does of each."""
-    if node.op in _PLACEHOLDERS:
-        dtype, dims = node.attr["dtype"].type, [max(dim.size, 1) for dim in node.attr["shape"].shape.dim]
-        if dtype not in _FED or math.prod(dims) * dtypes.as_dtype(dtype).size > _MOST_BYTES:
-            raise ValueError(f"{node.name} is a placeholder of type {dtype} and shape {dims}")
+def _place(output: Any) -> Place:
+    return split_input(capi.output_name(output))
 
 
 def _first_other(graph: graph_pb2.GraphDef, found: Numbers, known: Collection[bytes], user_name: Callable[[str], str]) -> str:
@@ -176,5 +148,5 @@ def _first_other(graph: graph_pb2.GraphDef, found: Numbers, known: Collection[by
         number = found.of.get(node.name)
         sources = [found.handed_on.get(each, each)[0] for each in map(split_input, node.input) if each[1] >= 0]
         if number is not None and number not in known and sources and all(found.of.get(name) in known for name in sources):
-            return user_name(node.name)
+            return user_name(of_op(node.name))
     return ""
