@@ -14,16 +14,17 @@ from stepd.hook.engine import failing  # noqa: E402
 from stepd.hook.engine.failing import updates_first  # noqa: E402
 from stepd.hook.engine.graphview import GraphView  # noqa: E402
 from stepd.hook.engine.kinds import step_kind  # noqa: E402
+from stepd.hook.rewrite.shapes import static_shapes  # noqa: E402
 
 pytestmark = pytest.mark.usefixtures("first_generation")
 
 
-def pairs(*targets: Any, feeds: tuple[Any, ...] = ()) -> set[tuple[str, str]]:
+def pairs(*targets: Any, feeds: tuple[Any, ...] = (), shapes: Any = lambda *_: None) -> set[tuple[str, str]]:
     """(op type of the update, of what may fail) of a step."""
     graph = tf.get_default_graph()
     view = GraphView.parse(graph.as_graph_def().SerializeToString(), lambda name: name)
     names = [each.name if isinstance(each, tf.Operation) else each.op.name for each in targets]
-    found = updates_first(view, step_kind([feed.name for feed in feeds], [], names))
+    found = updates_first(view, step_kind([feed.name for feed in feeds], [], names), shapes=shapes)
     return {(view.nodes[update].op, view.nodes[end].op) for update, end in found}
 
 
@@ -105,10 +106,53 @@ def test_nobody_waits_for_what_may_wait_for_others_or_not_come() -> None:
             checked = tf.identity(x)
         _, of_checked = trained(checked, "b")
         assert pairs(of_checked, tf.check_numerics(tf.log(x), "")) == set()  # plainly this one is heard of, also where both fail
-        taken = tf.placeholder_with_default(True, [])
-        w = tf.get_variable("c", [3], use_resource=True)
-        in_branch = tf.cond(taken, lambda: w.assign_add(x * 2.0), lambda: w.read_value())
-        assert pairs(in_branch, following()) == set()
+
+
+@pytest.mark.parametrize("second_generation", [False, True])
+def test_an_update_in_a_branch_is_done_where_the_branches_join(second_generation: bool) -> None:
+    (tf.enable_control_flow_v2 if second_generation else tf.disable_control_flow_v2)()
+    try:
+        with tf.Graph().as_default():
+            x, taken = tf.placeholder(tf.float32, [3]), tf.placeholder_with_default(True, [])
+            w, outer = tf.get_variable("w", [3], use_resource=True), tf.placeholder_with_default(True, [])
+            added = tf.cond(taken, lambda: w.assign_add(x * 2.0), lambda: w.read_value())
+            last = "If" if second_generation else "Merge"
+            assert pairs(added, following()) == {(last, "IteratorGetNext")}
+            nested = tf.cond(outer, lambda: tf.cond(taken, lambda: w.assign_add(x * 3.0), lambda: w.read_value()), lambda: x)
+            assert pairs(nested, following()) == {(last, "IteratorGetNext")}
+            check = tf.debugging.assert_less(tf.reduce_sum(x), 9.0)
+            assert pairs(added, check) == {(last, "If" if second_generation else "Assert")}
+    finally:
+        tf.disable_control_flow_v2()
+
+
+def test_gradients_of_branches_fail_of_nothing_and_wait_for_nobody() -> None:
+    """They take what the branches have put by, by which other ops tell that data has ended."""
+    tf.enable_control_flow_v2()
+    try:
+        with tf.Graph().as_default():
+            x, n = tf.placeholder(tf.float32, [2, 3]), tf.placeholder(tf.int32, [])
+            w = tf.get_variable("w", [3, 3], initializer=tf.ones_initializer(), use_resource=True)
+            taken = tf.switch_case(n, [lambda: tf.matmul(x, w), lambda: tf.tanh(tf.matmul(x, w))])
+            train = tf.train.GradientDescentOptimizer(0.1).minimize(tf.reduce_sum(taken))
+            assert pairs(train, tf.raw_ops.Assert(condition=n < 3, data=[n])) == {(UPDATE, "Assert")}
+            _, other = trained(tf.placeholder(tf.float32, [3]), "other")
+            assert pairs(train, other, tf.raw_ops.Assert(condition=n < 3, data=[n])) == {(UPDATE, "Assert")}
+    finally:
+        tf.disable_control_flow_v2()
+
+
+def test_a_value_that_a_check_refuses_may_be_of_the_right_size() -> None:
+    """Batches of unknown size may not fit; a check of what is in one fails of something else, one of sizes of the same."""
+    with tf.Graph().as_default() as graph:
+        x, y = tf.placeholder(tf.float32, [None, 4]), tf.placeholder(tf.float32, [None, 1])
+        w = tf.get_variable("w", [4, 1], initializer=tf.ones_initializer(), use_resource=True)
+        train = tf.train.GradientDescentOptimizer(0.1).minimize(tf.reduce_sum(tf.square(tf.matmul(x, w) - y)))
+        for check in (tf.reduce_sum(x) > 0, tf.reduce_min(x) * tf.reduce_min(y) > 0):
+            asserted = tf.raw_ops.Assert(condition=check, data=[x])
+            assert pairs(train, asserted, feeds=(x, y), shapes=static_shapes(graph)) == {(UPDATE, "Assert")}
+        sizes = tf.raw_ops.Assert(condition=tf.equal(tf.shape(x)[0], tf.shape(y)[0]), data=[x])
+        assert pairs(train, sizes, feeds=(x, y), shapes=static_shapes(graph)) == set()
 
 
 @pytest.mark.parametrize("second_generation", [False, True])

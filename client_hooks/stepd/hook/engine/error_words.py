@@ -7,6 +7,8 @@ from collections.abc import Iterator
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from tensorflow.python.framework import errors
+
 from stepd.hook.engine import capi, containers, graphview, names, op_defs, session_config, worker_words
 from stepd.hook.engine.home import home
 from stepd.hook.engine.kinds import Kind, Route
@@ -26,6 +28,25 @@ _WAITING = {
 # The end of a step that takes what is fetched, in an error: op, output, number. And of one whose branch is not taken: number.
 _END = re.compile(r"(?<=\{\{node _retval_)(\S+)_(\d+)_\d+(?=\}\})")
 _DEAD_END = re.compile(r"(?<=Retval\[)\d+(?=\] does not have value)")
+
+
+# What says where an error came about, and of what it lies in, each with what lies in memory there if the step is traced.
+_USAGE = r"(?:\n*\nCurrent usage from device: [^\n]*(?:\n  [^\n]*)*)*"
+_FROM = re.compile(r"\n\t \[\[[^\n]*\]\]")
+_WAY = re.compile(rf"(?:\n\t \[\[[^\n]*\]\]{_USAGE}\n*)+\Z")
+_HINT = (
+    "\nHint: If you want to see a list of allocated tensors when OOM happens, add report_tensor_allocations_upon_oom to RunOptions "
+    "for current allocation info. This isn't available when running in Eager mode.\n"
+)
+
+
+def tell_untraced(error: BaseException) -> None:
+    """Have an error say what it would say had the step not been traced: where memory does not suffice, how to find out what lies in
+    it, and not what does."""
+    told = getattr(error, "_message", None)
+    if isinstance(error, errors.ResourceExhaustedError) and isinstance(told, str) and (way := _WAY.search(told)):
+        parts = (part[0] + _HINT for part in _FROM.finditer(way[0]))
+        names.set_text(error, told[: way.start()] + "".join(parts))
 
 
 def repair(engine: SessionEngine, error: BaseException) -> None:

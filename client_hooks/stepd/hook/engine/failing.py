@@ -8,12 +8,14 @@ fail of values, where others fail of shapes.
 
 from __future__ import annotations
 
+import itertools
+from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import Any
 
 from stepd.hook.engine import calls, op_defs, rules
 from stepd.hook.engine.before import Before
-from stepd.hook.engine.fallible import FAILING, bodies, fallible
+from stepd.hook.engine.fallible import FAILING, VALUE, Shapes, bodies, fallible
 from stepd.hook.engine.graphview import GraphView, name_of_state, split_input
 from stepd.hook.engine.op_defs import function_attrs, holds_state, is_pure
 from stepd.hook.engine.races import HAND_ON, is_write, races
@@ -47,14 +49,16 @@ _ANY = "?"  # something, and it is not known what
 _MOST = 10_000  # pairs that a step is looked at for
 
 
-def updates_first(view: GraphView, step: StepKind, home: Callable[[str], str] = lambda _: "") -> frozenset[tuple[str, str]]:
+def updates_first(
+    view: GraphView, step: StepKind, home: Callable[[str], str] = lambda _: "", shapes: Shapes = lambda *_: None
+) -> frozenset[tuple[str, str]]:
     """(update, op that may fail) of a step: the first before the second. Neither needs the other. `home`: where ops are plainly."""
     run = executed(view, step)
     updates = [name for name in run if _is_update(view, name) and not _is_small(view, run, name)]
     order = sorted_by_needs(may_need(view, run)) if updates else None
     if order is None:
         return frozenset()
-    may_fail = fallible(view, step, order, updates, _MOST)
+    may_fail = fallible(view, step, order, updates, _MOST, shapes)
     if not may_fail.ends:
         return frozenset()
     racing = [(race.reader, race.writer) for race in races(view, step, every=True)]
@@ -67,8 +71,10 @@ def updates_first(view: GraphView, step: StepKind, home: Callable[[str], str] = 
     fed = {split_input(name) for name in step.feeds}
     ends = [*updates, *meeting, *ended, *received, *(name for race in racing for name in race)]
     ends += [*may_fail.ends, *may_fail.unsure, *(other for _, other in may_fail.alike)]
-    before = Before(view, run, fed, dict.fromkeys(ends))
     held = conditions(view, order)
+    # What has been done when it runs, whichever branch is taken: the update, or what joins the branches behind it.
+    done = {update: [update, *_joins(view, run, held, update)] for update in updates}
+    before = Before(view, run, fed, dict.fromkeys(itertools.chain(ends, *done.values())))
     met = {name: _met(view, name) for name in meeting}
     unsure = Unsure(view, order, fed, before, may_fail, depths)
     pairs = set[tuple[str, str]]()
@@ -85,14 +91,14 @@ def updates_first(view: GraphView, step: StepKind, home: Callable[[str], str] = 
         # The order of a read and a write stays what it plainly is.
         late = [other for race in racing for one, other in (race, race[::-1]) if until(before, end, one)]
         pairs |= {
-            (update, end)
+            (last, end)
             for update in updates
-            if not (until(before, update, end) or until(before, end, update))
-            and _implies(held, end, update)
-            and not any(name != update and before.is_before(name, update) for name in others)
-            and not any(until(before, other, update) for other in (*late, *cut))
+            for last in [next((name for name in done[update] if _implies(held, end, name) and until(before, update, name)), end)]
+            if not (until(before, update, end) or until(before, end, last))
+            and not any(name != update and before.is_before(name, last) for name in others)
+            and not any(until(before, other, last) for other in (*late, *cut))
             and (alone or view.nodes[update].op not in _EFFECTS)
-            and unsure.may_wait(end, update)
+            and unsure.may_wait(end, last)
         }
     waiting = [end for end in may_fail.ends if any(end == other for _, other in pairs)]
     # Where the same sizes meet again, in the gradients, say, nothing is to fail sooner; nor what fails of the same plainly later.
@@ -136,6 +142,18 @@ def _least(before: Before, held: Mapping[str, Conditions | None], pairs: Collect
         for end in mine:
             if end not in later and sooner[end].isdisjoint(later) and sooner[end].isdisjoint(mine):
                 yield update, end
+
+
+def _joins(view: GraphView, run: Collection[str], held: Mapping[str, Conditions | None], update: str) -> Iterator[str]:
+    """Where the branches that an update is in come together again."""
+    seen, queue = {update}, deque([update] if held[update] else ())
+    while queue:
+        for user in view.consumers[queue.popleft()]:
+            if user in run and user not in seen:
+                seen.add(user)
+                queue.append(user)
+                if view.nodes[user].op in rules.MERGES and held.get(user) is not None:
+                    yield user
 
 
 def _implies(held: Mapping[str, Conditions | None], end: str, write: str) -> bool:
@@ -186,7 +204,7 @@ def _meeting(view: GraphView, name: str) -> list[Any]:
 
 
 def _meets(op: str) -> bool:
-    if op in rules.VARIABLES or rules.works_on_variable(op) or op in rules.CONTROL_FLOW or op == "NoOp":
+    if op in rules.VARIABLES or rules.works_on_variable(op) or op in rules.CONTROL_FLOW or op in ("NoOp", VALUE):
         return False
     return op in FAILING | _PYTHON or (not is_pure(op) and not op.startswith((*_DRAWS, *rules.PER_RUN_PREFIXES)))
 

@@ -5,7 +5,7 @@ Any op may fail of what it is given; these do in programs that go on afterwards.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from functools import reduce
 from operator import and_, or_
 from typing import Any, NamedTuple
@@ -23,6 +23,7 @@ FAILING = rules.CHECKS | {
     "QueueEnqueueV2", "QueueEnqueueManyV2", "CountUpTo", "ResourceCountUpTo", "LookupTableFindV2", "GetSessionTensor",
     "Restore", "RestoreSlice", "RestoreV2",
 }  # fmt: skip
+VALUE = "OptionalGetValue"  # in functions mostly of gradients, which take what the branch before them has put there
 # Of labels, indices, lengths, texts, names of files and matrices -> the inputs that may not suit. Grappler rewrites none of them.
 _OF_VALUES = {
     "SparseSoftmaxCrossEntropyWithLogits": (1,), "CTCLoss": (1, 2, 3), "CTCBeamSearchDecoder": (1,), "CTCGreedyDecoder": (1,),
@@ -52,7 +53,11 @@ _IN_FUNCTIONS = frozenset(_OF_VALUES) - _OF_GRADIENTS - _GATHERS - _OF_INTEGERS 
 _HANDING = frozenset({"Identity", "Reshape", "ExpandDims", "Squeeze", "Cast", "StridedSlice", "Unique", "UniqueV2"})
 # Where labels and predictions meet, which may be of two sizes.
 _OF_SIZES = frozenset({"SoftmaxCrossEntropyWithLogits", "Sub", "SquaredDifference", "Mul"})
-_OF_SHAPES = frozenset({"Const", "Shape", "ShapeN", "Size", "Rank", "ZerosLike", "OnesLike", "BroadcastGradientArgs"})
+_OF_A_SHAPE = frozenset({"Shape", "ShapeN", "Size", "Rank"})
+_OF_SHAPES = _OF_A_SHAPE | frozenset({"Const", "ZerosLike", "OnesLike", "BroadcastGradientArgs"})
+
+
+Shapes = Callable[[str, int], tuple[int, ...] | None]  # of an op's output, with -1 where unknown; None: of no known rank
 
 
 class Fallible(NamedTuple):
@@ -64,11 +69,13 @@ class Fallible(NamedTuple):
     alike: list[tuple[str, str]]
 
 
-def fallible(view: GraphView, step: StepKind, order: Sequence[str], updates: Sequence[str], most: int) -> Fallible:
+def fallible(
+    view: GraphView, step: StepKind, order: Sequence[str], updates: Sequence[str], most: int, shapes: Shapes = lambda *_: None
+) -> Fallible:
     """What may fail of a step whose ops can run in this `order`, and is not needed by all `updates`. Of more than `most` pairs of
     both there are so many: what ends a loop over data comes first, then checks, then what is given something."""
     fed = {split_input(name) for name in step.feeds}
-    sizes = _of_sizes(view, order, fed)
+    sizes = _of_sizes(view, order, fed, shapes)
     there, unsure = _failing(view, order), [*dict.fromkeys((*_of_values(view, order, fed), *sizes))]
     failing, given = _not_needed(view, order, there, updates), _not_needed(view, order, unsure, updates)
     ends = [*sorted(failing, key=lambda name: checks(view, name)), *given]
@@ -79,9 +86,11 @@ def fallible(view: GraphView, step: StepKind, order: Sequence[str], updates: Seq
 
 
 def causes(view: GraphView, order: Iterable[str], fed: Collection[tuple[str, int]], ends: Collection[str]) -> dict[str, int]:
-    """What each of `ends` may fail of, as a set of bits: what is fed, variables and all other state, draws."""
+    """What each of `ends` may fail of, as a set of bits: values that are fed, their shapes, variables and other state, draws."""
+    size = len(fed)
     bits: dict[Any, int] = {each: 1 << k for k, each in enumerate(fed)}
-    of_fed = (1 << len(bits)) - 1
+    values = (1 << size) - 1
+    bits |= {("shape of", each): bit << size for each, bit in bits.items()}
     behind: dict[str, int] = {}
     found: dict[str, int] = {}
     for name in order:
@@ -91,17 +100,18 @@ def causes(view: GraphView, order: Iterable[str], fed: Collection[tuple[str, int
         if node.op in _BOUNDED:
             masks = []
         own = is_stateful(node.op) or (not reads and node.op != "Const")
-        behind[name] = reduce(or_, masks, bits.setdefault(name, 1 << len(bits)) if own else 0)
+        mask = reduce(or_, masks, bits.setdefault(name, 1 << len(bits)) if own else 0)
+        behind[name] = (mask & ~values) | (mask & values) << size if node.op in _OF_A_SHAPE else mask
         if name in ends:
             looked_at = [masks[k] for k in _OF_VALUES.get(node.op, range(len(masks))) if k < len(masks)]
             found[name] = reduce(or_, looked_at, 0) if node.op in _OF_VALUES else behind[name]
             if node.op in _OF_SIZES:
-                found[name] &= of_fed
+                found[name] = (mask & values | mask >> size & values) << size
     return found
 
 
 def _failing(view: GraphView, run: Iterable[str]) -> list[str]:
-    return [name for name in run if any(op in FAILING for op in (view.nodes[name].op, *(node.op for node in bodies(view, name))))]
+    return [name for name in run if view.nodes[name].op in FAILING or any(n.op in FAILING - {VALUE} for n in bodies(view, name))]
 
 
 def _of_values(view: GraphView, order: Iterable[str], fed: Collection[tuple[str, int]]) -> list[str]:
@@ -143,17 +153,22 @@ def _behind(view: GraphView, value: tuple[str, int]) -> tuple[str, int]:
     return value
 
 
-def _of_sizes(view: GraphView, order: Iterable[str], fed: Collection[tuple[str, int]]) -> dict[str, list[str]]:
+def _of_sizes(view: GraphView, order: Iterable[str], fed: Collection[tuple[str, int]], shapes: Shapes) -> dict[str, list[str]]:
     """Where what hangs on one fed value of unknown shape first meets what hangs on another, and where the same meet besides."""
     sizes: dict[str, frozenset[str]] = {name: frozenset([name]) for name, _ in fed if _is_of_unknown_shape(view, name)}
     met: dict[frozenset[str], list[str]] = {}
     for name in order:
-        read = {size for source, index in view.nodes[name].inputs if index >= 0 and (size := sizes.get(source))}
+        reads = [read for read in view.nodes[name].inputs if read[1] >= 0 and read[0] in sizes]
+        read = {sizes[source] for source, index in reads if not _is_known(shapes(source, index))}
         if read:
             sizes[name] = frozenset().union(*read)
         if len(read) > 1:
             met.setdefault(sizes[name], []).append(name)
     return {first: others for first, *others in met.values() if view.nodes[first].op in _OF_SIZES}
+
+
+def _is_known(shape: tuple[int, ...] | None) -> bool:
+    return shape is not None and -1 not in shape
 
 
 def _is_of_unknown_shape(view: GraphView, name: str) -> bool:

@@ -13,6 +13,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import NamedTuple
 
 from stepd.hook.engine import failing, rules
+from stepd.hook.engine.fallible import Shapes
 from stepd.hook.engine.graphview import GraphView, name_of_state
 from stepd.hook.engine.kinds import Kind
 from stepd.hook.engine.op_defs import input_types, is_pure, output_types
@@ -177,15 +178,15 @@ def possible(view: GraphView, reads: Collection[First], split: Collection[str], 
 class Unordered:
     """What the steps of one session read and write without order: which ops stay where they are for it, which reads come first."""
 
-    def __init__(self, home: Callable[[GraphView, str], str]) -> None:
-        """`home`: where an op is plainly."""
+    def __init__(self, home: Callable[[GraphView, str], str], shapes: Shapes) -> None:
+        """`home`: where an op is plainly; `shapes`: what is known of outputs."""
         self.kept: dict[str, str] = {}
-        self._home = home
+        self._home, self._shapes = home, shapes
         self._learned: set[StepKind] = set()
         self._settled: dict[StepKind, Settled] = {}
 
     def copy(self) -> Unordered:
-        other = Unordered(self._home)
+        other = Unordered(self._home, self._shapes)
         other.kept, other._learned, other._settled = dict(self.kept), set(self._learned), dict(self._settled)
         return other
 
@@ -204,8 +205,8 @@ class Unordered:
         """Is all that the step reads and writes in some order, by the graph or because the read comes first?"""
         if step not in self._settled:
             reads, all_of_them = first_reads(view, step)
-            updates = {First(update, end) for update, end in failing.updates_first(view, step, functools.partial(self._home, view))}
-            self._settled[step] = Settled(reads | updates, all_of_them)
+            updates = failing.updates_first(view, step, functools.partial(self._home, view), self._shapes)
+            self._settled[step] = Settled(reads | {First(*pair) for pair in updates}, all_of_them)
         return self._settled[step].all
 
     def first(self, kind: Kind, held: Collection[str]) -> frozenset[First]:

@@ -174,6 +174,8 @@ class Runs:
             kind.ended_well = True
         except BaseException as e:
             error = type(e).__name__
+            if traced is not None and traced.reports:
+                error_words.tell_untraced(e)
             self._failed(kind, route, e, _fed(kind, feeds, values), called, ready is not None)
             raise
         finally:

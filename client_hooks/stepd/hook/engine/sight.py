@@ -22,6 +22,7 @@ from stepd.hook.order import barriers
 from stepd.hook.order.steps import executed
 from stepd.hook.ports import StepKind
 from stepd.hook.rewrite import shared_reads
+from stepd.hook.rewrite.shapes import static_shapes
 
 
 class Sight:
@@ -34,7 +35,7 @@ class Sight:
         self._devices = devices
         self._busy: dict[str, str] = {}
         self._seen_busy: dict[str, str] = {}
-        self._unordered = Unordered(lambda view, name: home(view, devices, view.nodes[name]))
+        self._unordered = Unordered(lambda view, name: home(view, devices, view.nodes[name]), static_shapes(mirror.user_graph))
         self._given: dict[str, str] = {}
         self._version = -1
         self._view: GraphView | None = None

@@ -36,6 +36,7 @@ class Traced:
     sums: bool = False  # is it a plain run that shows how it adds up?
     traced: bool = True
     of_program: bool = False  # does the program itself ask, and get, all that is wanted?
+    reports: bool = False  # is it only for this that TensorFlow says what lies in memory where that does not suffice?
 
     @classmethod
     def asking(cls, options: bytes, verification: requests.Verification | None = None) -> Traced:
@@ -127,6 +128,7 @@ class Told:
             return None
         asked = Traced.asking(own + trace + (requests.PARTITION_GRAPHS if sums else b""))
         asked.sums, asked.traced = sums, bool(trace)
+        asked.reports = bool(trace) and not config_pb2.RunOptions.FromString(own).report_tensor_allocations_upon_oom
         return asked
 
     def overhears(self, kind: Kind, asks: config_pb2.RunOptions, options: Any, metadata: Any) -> Traced | None:
