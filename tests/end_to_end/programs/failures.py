@@ -207,3 +207,34 @@ def program_freed(record):
                 sess.run(free)
             if k % 4 == 3:
                 sess.run(cache.initializer)
+
+
+def program_beside(record):
+    """Checks of what is fed beside training on it: of batches of unknown size, in a branch, by branches of both generations."""
+    x, y = tf.placeholder(tf.float32, [None, 4], name="x"), tf.placeholder(tf.float32, [None, 1], name="y")
+    n = tf.placeholder(tf.int32, [], name="n")
+    loss = tf.reduce_mean(tf.square(_normalized(x, 3)[0] - y))
+    optimizer = tf.train.GradientDescentOptimizer(0.01)
+    gradients = optimizer.compute_gradients(loss)
+    with tf.variable_scope("taken", use_resource=True):
+        w = tf.get_variable("w", [4, 4], initializer=tf.constant_initializer(0.2))
+    tf.enable_control_flow_v2()
+    taken = tf.switch_case(n, [lambda: tf.matmul(x, w), lambda: tf.tanh(tf.matmul(x, w))])
+    tf.disable_control_flow_v2()
+    trains = [
+        optimizer.apply_gradients(gradients, tf.train.get_or_create_global_step()),
+        tf.cond(n < 1, lambda: optimizer.apply_gradients(gradients), tf.no_op),
+        optimizer.minimize(tf.reduce_sum(taken)),
+    ]
+    checks = [
+        tf.debugging.assert_all_finite(tf.log(x), "x"),
+        tf.Assert(tf.reduce_sum(x) > 0, [n]),
+        tf.debugging.assert_greater(tf.reduce_min(y) * tf.reduce_sum(x), 0.0),
+    ]
+    with tf.Session() as sess:
+        sess.run(tf.global_variables_initializer())
+        for k in range(18):
+            value = (-1.0) ** k * (0.1 + 0.01 * k)
+            with record.error(f"{k} checked"):
+                sess.run([trains[k // 2 % 3], checks[k // 6]], {x: np.full([2, 4], value), y: np.full([2, 1], 0.3), n: k // 3 % 2})
+            record.value(f"{k}", sess.run(tf.global_variables()))

@@ -6,6 +6,7 @@ import time
 import numpy as np
 import tensorflow.compat.v1 as tf
 from tensorflow.core.protobuf import rewriter_config_pb2
+from tensorflow.python.framework import function
 
 
 def config(**more):
@@ -260,3 +261,23 @@ def program_loops(record):
             with record.error(f"{k} looped"):
                 sess.run(counted, {n: 2**31 - 1 if k % 3 == 2 else 3}, options=short if k % 3 == 2 else long)
             record.value(f"{k}", sess.run(done, options=long))
+
+
+def program_no_memory(record):
+    """What is said where memory does not suffice: in the graph, in a function, by Python."""
+    x, n = tf.placeholder(tf.float32, [4], name="x"), tf.placeholder(tf.int64, [], name="n")
+
+    @function.Defun(tf.int64, noinline=True)
+    def apart(size):
+        return tf.fill([size], 1.0)
+
+    def raises(value):
+        raise MemoryError("no room")
+
+    fails = [tf.fill([n], 1.0), apart(n), tf.py_func(raises, [x], tf.float32)]
+    done = tf.reduce_sum(x)
+    with tf.Session() as sess:
+        for k in range(9):
+            record.value(f"{k}", sess.run(done, {x: np.full(4, k)}))
+            with record.error(f"{k} failed"):
+                sess.run(fails[k % 3], {x: np.ones(4), n: 1 << 46}, tf.RunOptions(timeout_in_ms=60000) if k % 2 else None)
