@@ -38,6 +38,7 @@ CORE = frozenset(
         "failures.cancelled",
         "failures.beside",
         "failures.given",
+        "failures.first",
         "failures.freed",
         "failures.looked_up",
         "failures.outside",

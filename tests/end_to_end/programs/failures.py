@@ -238,3 +238,22 @@ def program_beside(record):
             with record.error(f"{k} checked"):
                 sess.run([trains[k // 2 % 3], checks[k // 6]], {x: np.full([2, 4], value), y: np.full([2, 1], 0.3), n: k // 3 % 2})
             record.value(f"{k}", sess.run(tf.global_variables()))
+
+
+def program_first(record):
+    """Two checks of what is fed, one beside training and one that the training needs; only the former fails, only the latter, both."""
+    x, y = tf.placeholder(tf.float32, [None, 4], name="x"), tf.placeholder(tf.int64, [None], name="y")
+    h, _ = _normalized(x, 4)
+    checked = tf.debugging.check_numerics(tf.sqrt(tf.reduce_min(x) + 2.0) + tf.reduce_mean(h), "deep")
+    labelled = tf.reduce_mean(tf.nn.sparse_softmax_cross_entropy_with_logits(labels=y, logits=h))
+    optimizer = tf.train.GradientDescentOptimizer(0.01)
+    trains = [optimizer.minimize(tf.reduce_mean(tf.square(h)) * checked), optimizer.minimize(labelled)]
+    first = tf.log(tf.reduce_min(x) + 1.0)
+    beside = [tf.debugging.check_numerics(first, "first"), tf.debugging.assert_less(y, tf.constant(2, tf.int64))]
+    with tf.Session() as sess:
+        sess.run(tf.global_variables_initializer())
+        for k in range(18):
+            lowest, label = ((0.5, 1), (-1.5, 3), (-3.0, 5))[k % 3]  # both good, the deeper one good, none
+            with record.error(f"{k} checked"):
+                sess.run([trains[k // 3 % 2], beside[k // 3 % 2]], {x: np.full([2, 4], lowest), y: [0, label]})
+            record.value(f"{k}", sess.run(tf.global_variables()))

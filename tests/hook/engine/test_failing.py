@@ -152,7 +152,9 @@ def test_a_value_that_a_check_refuses_may_be_of_the_right_size() -> None:
             asserted = tf.raw_ops.Assert(condition=check, data=[x])
             assert pairs(train, asserted, feeds=(x, y), shapes=static_shapes(graph)) == {(UPDATE, "Assert")}
         sizes = tf.raw_ops.Assert(condition=tf.equal(tf.shape(x)[0], tf.shape(y)[0]), data=[x])
-        assert pairs(train, sizes, feeds=(x, y), shapes=static_shapes(graph)) == set()
+        assert pairs(train, sizes, feeds=(x, y), shapes=static_shapes(graph)) == {(UPDATE, "Assert")}  # it can be asked afterwards
+        drawn = tf.raw_ops.Assert(condition=tf.equal(tf.shape(x + tf.random.normal([]))[0], tf.shape(y)[0]), data=[x])
+        assert pairs(train, drawn, feeds=(x, y), shapes=static_shapes(graph)) == set()
 
 
 @pytest.mark.parametrize("second_generation", [False, True])
@@ -221,7 +223,12 @@ def test_of_two_that_fail_of_the_same_the_first_is_heard_of() -> None:
         check = tf.raw_ops.Assert(condition=tf.reduce_all(y < 3), data=[y])
         softmax = "SparseSoftmaxCrossEntropyWithLogits"
         found = pairs(train, kept, check, feeds=(x, y))
-        assert found == {("AssignVariableOp", "Assert"), ("AssignVariableOp", softmax), ("Assert", softmax)}
+        assert found == {("AssignVariableOp", "Assert"), ("AssignVariableOp", softmax), (UPDATE, "Assert")}
+        view = GraphView.parse(tf.get_default_graph().as_graph_def().SerializeToString(), lambda name: name)
+        step = step_kind([x.name, y.name], [], [train.name, kept.op.name, check.name])
+        (failed,) = (name for name, node in view.nodes.items() if node.op == softmax)
+        assert failing.heard_before(view, step, failed, lambda *_: None) == [check.name]
+        assert failing.heard_before(view, step, check.name, lambda *_: None) == []
         other = tf.raw_ops.Assert(condition=tf.shape(x)[0] < 30, data=[tf.shape(x)])
         assert (UPDATE, "Assert") in pairs(train, other, feeds=(x, y))  # of another cause
 
@@ -320,8 +327,8 @@ def test_updates_come_before_look_ups_of_what_is_fed() -> None:
         table = tf.get_variable("table", [9, 3], use_resource=True)
         looked_up = tf.nn.embedding_lookup(table, labels)
         other = tf.train.GradientDescentOptimizer(0.1).minimize(tf.nn.l2_loss(looked_up), var_list=[table])
-        # Of two trainings that look something up neither waits for the other: plainly either may be heard of first.
-        assert pairs(train, other, feeds=(x, labels)) == set()
+        # Of two trainings that look something up the one that does so later waits for the other.
+        assert pairs(train, other, feeds=(x, labels)) == {("ResourceScatterAdd", "SparseSoftmaxCrossEntropyWithLogits")}
 
 
 def test_updates_come_before_two_batches_meet_and_gradients_after() -> None:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Any
 
 from stepd.hook.engine import draws, op_defs, rules
 from stepd.hook.engine.graphview import GraphView, Node
+
+CHECKING = rules.CHECKS | {"NoOp", "Placeholder"}
 
 
 def draws_apart(view: GraphView, node: Any) -> str:
@@ -68,6 +71,14 @@ def may_fail_apart(view: GraphView, node: Node) -> bool:
     if op_defs.function_attrs(node.op) == () or "Dataset" in node.op:
         return False
     return runs_as_one(node.proto) or any(body.attr["_noinline"].b for body in view.bodies(node.proto)) or has_checks(view, node)
+
+
+def only_computes(view: GraphView, node: Node, besides: Collection[str] = CHECKING) -> bool:
+    """Does an op, or a function that it calls, nothing but compute and check? `besides`: op types that are allowed as well."""
+    if op_defs.function_attrs(node.op) == ():
+        return node.op in besides or op_defs.is_pure(node.op)
+    inner = [each.op for body in view.bodies(node.proto) for each in body.node_def]
+    return bool(inner) and all(op in besides or op_defs.is_pure(op) or op_defs.function_attrs(op) != () for op in inner)
 
 
 def has_checks(view: GraphView, node: Node) -> bool:

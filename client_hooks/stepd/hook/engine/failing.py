@@ -83,7 +83,7 @@ def updates_first(
         if not _may_come_late(before, end, met, earlier) or _parts(before, end, orders):
             continue
         # Whoever waits in a queue, say, may wait for what others do who wait for this; and what is heard of stays what it is.
-        others = [name for name in ended if not until(before, name, end)] + unsure.alike(end)
+        others = [name for name in ended if not until(before, name, end)] + unsure.hiding(end)
         # A transfer that there is plainly, too, ends if it would come later.
         cut = [name for name in received if depths[name] > depths[end]]
         # Python may wait for anybody, but for a check from which nothing comes that others could meet.
@@ -105,6 +105,19 @@ def updates_first(
     sooner = {(end, other) for end, other in may_fail.alike if end in waiting and not before.is_before(end, other)}
     sooner |= {(end, other) for end in waiting for other in unsure.later(end) if _implies(held, other, end)}
     return frozenset(sooner.union(_least(before, held, pairs)))
+
+
+def heard_before(view: GraphView, step: StepKind, failed: str, shapes: Shapes) -> list[str]:
+    """What of a step may plainly have failed before an op that has `failed`, of the same, the first first: what is made of nothing
+    but what is fed."""
+    run = executed(view, step)
+    updates = [name for name in run if _is_update(view, name)]
+    order = sorted_by_needs(may_need(view, run)) if updates else None
+    may_fail = None if order is None else fallible(view, step, order, updates, _MOST, shapes)
+    if order is None or may_fail is None or failed not in may_fail.unsure:
+        return []
+    fed = {split_input(name) for name in step.feeds}
+    return Unsure(view, order, fed, Before(view, run, fed, ()), may_fail, depths_of(view, order)).heard_before(failed)
 
 
 def _received(view: GraphView, order: Iterable[str], home: Callable[[str], str]) -> list[str]:

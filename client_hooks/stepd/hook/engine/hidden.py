@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 _LOCK_SECONDS = 1.0  # the run is still in flight: who holds the lock may be waiting for it
 _INSIDE = re.compile(r"\{\{node ([^{}]+)\}\}\]\]$")
-_HARMLESS = rules.CHECKS | {"NoOp", "Placeholder", "ReadVariableOp", "VariableShape"}
+_HARMLESS = calls.CHECKING | {"ReadVariableOp", "VariableShape"}
 
 
 def tell(engine: SessionEngine, kind: Kind, route: Route, feeds: Mapping[Any, Any], error: BaseException) -> None:
@@ -38,7 +38,7 @@ def tell(engine: SessionEngine, kind: Kind, route: Route, feeds: Mapping[Any, An
         except errors.CancelledError:
             return
         except errors.OpError as e:
-            _become(error, e)
+            become(error, e)
             # By itself a call may be inlined, and the error does not say who called.
             if (who := f"\n\t [[{name}]]") not in e.message:
                 names.set_text(error, e.message + who)
@@ -48,7 +48,8 @@ def tell(engine: SessionEngine, kind: Kind, route: Route, feeds: Mapping[Any, An
             return
 
 
-def _become(error: BaseException, other: errors.OpError) -> None:
+def become(error: BaseException, other: errors.OpError) -> None:
+    """Have an error be another one."""
     error.__class__ = type(other)
     error.__dict__.update(other.__dict__)
     error.args = other.args
@@ -58,7 +59,7 @@ def name_caller(engine: SessionEngine, kind: Kind, error: BaseException) -> None
     """Have the `error` of a run of `kind` say last who called the function that it tells of, where it is told by who waited for it
     alone."""
     found = _INSIDE.search(str(error.message)) if isinstance(error, errors.OpError) else None
-    for view, _ in _seen(engine, kind) if found is not None else ():
+    for view, _ in seen(engine, kind) if found is not None else ():
         run = executed(view, kind.step)
         callers = [name for name in view.nodes if name in run and _has(view, view.nodes[name], found[1])]
         if found[1] not in view.nodes and len(callers) == 1 and _is_read(view, callers[0], run):
@@ -83,12 +84,12 @@ def _calls(engine: SessionEngine, kind: Kind) -> list[tuple[str, Any]]:
     """The names, and the mirror's ops, of the calls in a step of `kind` that may be made once more."""
     return [
         (name, serving.ops.operation_of(name))
-        for view, serving in _seen(engine, kind)
+        for view, serving in seen(engine, kind)
         for name in _again(view, executed(view, kind.step))
     ]
 
 
-def _seen(engine: SessionEngine, kind: Kind) -> Iterator[tuple[GraphView, Copy]]:
+def seen(engine: SessionEngine, kind: Kind) -> Iterator[tuple[GraphView, Copy]]:
     """The graph, and the copy that runs of `kind` are on, while the lock is held; nothing where it cannot be had."""
     switcher = engine.routing.known_switcher()
     if switcher is None or not engine.lock.acquire(timeout=_LOCK_SECONDS):
@@ -112,10 +113,4 @@ def _again(view: GraphView, run: frozenset[str]) -> Iterator[str]:
 
 
 def _is_harmless(view: GraphView, node: Node) -> bool:
-    if op_defs.function_attrs(node.op) == ():
-        return node.op in _HARMLESS or node.op in rules.VARIABLES or op_defs.is_pure(node.op)
-    bodies = view.bodies(node.proto)
-    inner = [each for body in bodies for each in body.node_def]
-    return bool(bodies) and all(
-        each.op in _HARMLESS or op_defs.is_pure(each.op) or op_defs.function_attrs(each.op) != () for each in inner
-    )
+    return node.op in rules.VARIABLES or calls.only_computes(view, node, _HARMLESS)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from stepd.hook import clocks
 from stepd.hook.collector import pause
-from stepd.hook.engine import capi, chaos_switches, error_words, hidden, names, time_limits, worker_words
+from stepd.hook.engine import capi, chaos_switches, error_words, heard, hidden, names, time_limits, worker_words
 from stepd.hook.engine.draining import Delivery
 from stepd.hook.engine.kinds import Kind, Route
 from stepd.hook.engine.told import Traced
@@ -194,6 +194,7 @@ class Runs:
         engine.kinds.uncertain.add(kind.step)
         if route is not None and feeds is not None:
             hidden.tell(engine, kind, route, feeds, error)
+            heard.tell(engine, kind, feeds, error)
         if route is not None or engine.cluster is not None:
             reader = functools.partial(error_words.reader, engine, kind, called)
             waits = functools.partial(error_words.waits, engine, kind)

@@ -35,7 +35,8 @@ class Sight:
         self._devices = devices
         self._busy: dict[str, str] = {}
         self._seen_busy: dict[str, str] = {}
-        self._unordered = Unordered(lambda view, name: home(view, devices, view.nodes[name]), static_shapes(mirror.user_graph))
+        self.shapes = static_shapes(mirror.user_graph)
+        self._unordered = Unordered(lambda view, name: home(view, devices, view.nodes[name]), self.shapes)
         self._given: dict[str, str] = {}
         self._version = -1
         self._view: GraphView | None = None

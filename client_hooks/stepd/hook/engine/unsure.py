@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from stepd.hook.engine.before import Before
+from stepd.hook.engine.calls import only_computes
 from stepd.hook.engine.fallible import Fallible, causes, checks
 from stepd.hook.engine.graphview import GraphView
 
@@ -29,7 +30,8 @@ class Unsure:
         may_fail: Fallible,
         depths: Mapping[str, int],
     ) -> None:
-        self._view, self._before, self._depths = view, before, depths
+        self._view, self._before, self._depths, self._fed = view, before, depths, fed
+        self._ends = may_fail.ends
         self._all = [name for name in may_fail.unsure if view.nodes[name].op not in LOOK_UPS]
         self._causes = causes(view, order, fed, {*self._all, *may_fail.ends}) if self._all else {}
         self._after: dict[str, set[str]] = {}  # end -> what waits for it now, besides what it is before
@@ -38,6 +40,30 @@ class Unsure:
         """What may fail with `end`, of the same cause, and does not come before it."""
         return [name for name in self._all if self._causes[name] & self._causes[end] and not until(self._before, name, end)]
 
+    def hiding(self, end: str) -> list[str]:
+        """What may fail with `end`, plainly after it, and would be heard of instead if `end` waited for it: where nobody can ask
+        afterwards whether it fails, since it is not made of what is fed alone (`heard.py`)."""
+        later = [name for name in self.alike(end) if self.depth(end) < self.depth(name)]
+        return later if later and not self.is_of_feeds(end) else []
+
+    def heard_before(self, end: str) -> list[str]:
+        """Ends that may fail with `end`, plainly before it, the first first, and that can be asked whether they do."""
+        mine = self._causes.get(end, 0)
+        found = [name for name in self._ends if name != end and self._causes[name] & mine and self.depth(name) < self.depth(end)]
+        return sorted((name for name in found if self.is_of_feeds(name)), key=self.depth)
+
+    def is_of_feeds(self, name: str) -> bool:
+        """Is an op, with all that it needs, made of what is fed, by ops that only compute or check?"""
+        needed, stack = {name}, [name]
+        while stack:
+            node = self._view.nodes[stack.pop()]
+            if node.op == "Placeholder" or not only_computes(self._view, node):
+                return False
+            more = {source for source, index in node.inputs if (source, index) not in self._fed} - needed
+            needed |= more
+            stack += more
+        return True
+
     def may_wait(self, end: str, update: str) -> bool:
         """May `end` wait for `update`, whatever else that needs that may fail? From here on it does."""
         needed = [name for name in self._all if not until(self._before, name, end) and self._before.is_before(name, update)]
@@ -45,11 +71,11 @@ class Unsure:
 
     def later(self, end: str) -> list[str]:
         """What plainly fails later than `end` of the same cause, and can wait for it."""
-        later = [name for name in self.alike(end) if self._depth(end) < self._depth(name)]
+        later = [name for name in self.alike(end) if self.depth(end) < self.depth(name)]
         return [name for name in later if not self._before.is_before(end, name) and self._tie(end, name)]
 
-    def _depth(self, name: str) -> int:
-        """A check is small, and plainly runs before what computes beside it."""
+    def depth(self, name: str) -> int:
+        """How late it plainly runs. A check is small, and plainly runs before what computes beside it."""
         return self._depths[name] - (_OF_A_CHECK if checks(self._view, name) else 0)
 
     def _tie(self, one: str, other: str) -> bool:
