@@ -77,7 +77,8 @@ def program_lifetimes(record):
 def program_nested(record):
     """A run of the same session, and of another one, from inside a run."""
     x, w, loss, train = model()
-    sess, other = tf.Session(), tf.Session()
+    config = tf.ConfigProto(inter_op_parallelism_threads=4, use_per_session_threads=True)  # others may be left without a thread
+    sess, other = tf.Session(config=config), tf.Session(config=config)
     doubled = w * 2.0
 
     def inside(value):

@@ -233,6 +233,35 @@ def test_of_two_that_fail_of_the_same_the_first_is_heard_of() -> None:
         assert (UPDATE, "Assert") in pairs(train, other, feeds=(x, y))  # of another cause
 
 
+def test_what_no_update_needs_may_fail_of_what_it_is_given() -> None:
+    """Slices, ranges, so many elements; in layers and gradients the same suit each other."""
+    with tf.Graph().as_default() as graph:
+        x, y, z = (tf.placeholder(tf.float32, shape) for shape in ([2, 4], [None], [None]))
+        n, images = tf.placeholder(tf.int32, []), tf.placeholder(tf.float32, [None, 16])
+        w = tf.get_variable("w", [4, 2], initializer=tf.ones_initializer(), use_resource=True)
+        h = tf.slice(tf.matmul(x, w), [0, n], [2, 1])
+        train = tf.train.GradientDescentOptimizer(0.1).minimize(tf.reduce_sum(tf.square(h)))
+
+        def waiting(value: Any) -> set[str]:
+            found = pairs(train, value, feeds=(x, y, z, n, images), shapes=static_shapes(graph))
+            return {end for update, end in found if update == UPDATE}
+
+        assert waiting(tf.slice(x, [0, 0], [1, n])) == {"Slice"}
+        assert waiting(tf.range(0, 5, n)) == {"Range"}
+        assert waiting(tf.fill([n], 1.0)) == {"Fill"}
+        assert waiting(tf.reshape(y, [2, -1])) == {"Reshape"}
+        assert waiting(tf.reduce_sum(y + z)) == {"AddV2"}
+        assert waiting(tf.constant(3) ** n) == {"Pow"}
+        for fine in (
+            h * 2.0,
+            tf.reshape(images, [-1, 4, 4, 1]),
+            tf.reduce_mean(y, 0),
+            tf.slice(x, [0, 0], [1, 1]),
+            x ** tf.cast(n, tf.float32),
+        ):
+            assert waiting(fine) == set()
+
+
 def test_tables_generators_and_functions_are_updated_too() -> None:
     with tf.Graph().as_default():
         x = tf.placeholder(tf.float32, [3])

@@ -15,7 +15,8 @@ from typing import Any
 
 from stepd.hook.engine import calls, op_defs, rules
 from stepd.hook.engine.before import Before
-from stepd.hook.engine.fallible import FAILING, VALUE, Shapes, bodies, fallible
+from stepd.hook.engine.beside import Shapes
+from stepd.hook.engine.fallible import FAILING, VALUE, bodies, fallible
 from stepd.hook.engine.graphview import GraphView, name_of_state, split_input
 from stepd.hook.engine.op_defs import function_attrs, holds_state, is_pure
 from stepd.hook.engine.races import HAND_ON, is_write, races

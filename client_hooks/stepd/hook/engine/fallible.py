@@ -5,12 +5,13 @@ Any op may fail of what it is given; these do in programs that go on afterwards.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import reduce
 from operator import and_, or_
 from typing import Any, NamedTuple
 
 from stepd.hook.engine import rules
+from stepd.hook.engine.beside import Shapes, beside, inputs
 from stepd.hook.engine.graphview import GraphView, Node, split_input
 from stepd.hook.engine.op_defs import function_attrs, is_stateful
 from stepd.hook.order.ties import FLOATS
@@ -57,9 +58,6 @@ _OF_A_SHAPE = frozenset({"Shape", "ShapeN", "Size", "Rank"})
 _OF_SHAPES = _OF_A_SHAPE | frozenset({"Const", "ZerosLike", "OnesLike", "BroadcastGradientArgs"})
 
 
-Shapes = Callable[[str, int], tuple[int, ...] | None]  # of an op's output, with -1 where unknown; None: of no known rank
-
-
 class Fallible(NamedTuple):
     """The `ends` of a step: ops that are there to fail, and those that fail of what they are given. `unsure`: all of these, and
     those that all updates need. `alike`: pairs of one of the ends and an op that fails with it."""
@@ -75,8 +73,10 @@ def fallible(
     """What may fail of a step whose ops can run in this `order`, and is not needed by all `updates`. Of more than `most` pairs of
     both there are so many: what ends a loop over data comes first, then checks, then what is given something."""
     fed = {split_input(name) for name in step.feeds}
-    sizes = _of_sizes(view, order, fed, shapes)
-    there, unsure = _failing(view, order), [*dict.fromkeys((*_of_values(view, order, fed), *sizes))]
+    unneeded = beside(view, order, updates)
+    sizes = _of_sizes(view, order, fed, shapes, unneeded)
+    suiting = {name: inputs(view, name, shapes) for name in unneeded}
+    there, unsure = _failing(view, order), [*dict.fromkeys((*_of_values(view, order, fed, suiting), *sizes))]
     failing, given = _not_needed(view, order, there, updates), _not_needed(view, order, unsure, updates)
     ends = [*sorted(failing, key=lambda name: checks(view, name)), *given]
     if len(updates) * len(ends) > most:
@@ -114,8 +114,11 @@ def _failing(view: GraphView, run: Iterable[str]) -> list[str]:
     return [name for name in run if view.nodes[name].op in FAILING or any(n.op in FAILING - {VALUE} for n in bodies(view, name))]
 
 
-def _of_values(view: GraphView, order: Iterable[str], fed: Collection[tuple[str, int]]) -> list[str]:
-    """What may fail of values that a step is given, draws, or reads; but not the gradient of an op that has found the same good."""
+def _of_values(
+    view: GraphView, order: Iterable[str], fed: Collection[tuple[str, int]], suiting: Mapping[str, tuple[int, ...]]
+) -> list[str]:
+    """What may fail of values that a step is given, draws, or reads; but not the gradient of an op that has found the same good.
+    `suiting`: what inputs of which ops may not suit, besides."""
     varied: set[str] = set()
     looked_at: dict[str, frozenset[tuple[str, int]]] = {}  # op -> what has been found good before it
     found = []
@@ -126,7 +129,8 @@ def _of_values(view: GraphView, order: Iterable[str], fed: Collection[tuple[str,
         if node.op not in _OF_SHAPES and (not reads or any(vary)):
             varied.add(name)
         good = frozenset[tuple[str, int]]().union(*(looked_at.get(source, ()) for source in {s for s, _ in node.inputs}))
-        looks_at = range(len(reads)) if any(map(_looks_at_values, bodies(view, name))) else _may_not_suit(node)
+        calls = any(map(_looks_at_values, bodies(view, name)))
+        looks_at = range(len(reads)) if calls else _may_not_suit(node) or suiting.get(name, ())
         suspects = {_behind(view, reads[k]) for k in looks_at if k < len(vary) and vary[k]}
         if suspects and not (node.op in _OF_GRADIENTS and suspects <= good):
             found.append(name)
@@ -153,8 +157,11 @@ def _behind(view: GraphView, value: tuple[str, int]) -> tuple[str, int]:
     return value
 
 
-def _of_sizes(view: GraphView, order: Iterable[str], fed: Collection[tuple[str, int]], shapes: Shapes) -> dict[str, list[str]]:
-    """Where what hangs on one fed value of unknown shape first meets what hangs on another, and where the same meet besides."""
+def _of_sizes(
+    view: GraphView, order: Iterable[str], fed: Collection[tuple[str, int]], shapes: Shapes, unneeded: Collection[str]
+) -> dict[str, list[str]]:
+    """Where what hangs on one fed value of unknown shape first meets what hangs on another, and where the same meet besides. Of
+    what is `unneeded` by updates any op is where they do."""
     sizes: dict[str, frozenset[str]] = {name: frozenset([name]) for name, _ in fed if _is_of_unknown_shape(view, name)}
     met: dict[frozenset[str], list[str]] = {}
     for name in order:
@@ -164,7 +171,7 @@ def _of_sizes(view: GraphView, order: Iterable[str], fed: Collection[tuple[str, 
             sizes[name] = frozenset().union(*read)
         if len(read) > 1:
             met.setdefault(sizes[name], []).append(name)
-    return {first: others for first, *others in met.values() if view.nodes[first].op in _OF_SIZES}
+    return {first: others for first, *others in met.values() if view.nodes[first].op in _OF_SIZES or first in unneeded}
 
 
 def _is_known(shape: tuple[int, ...] | None) -> bool:
