@@ -132,6 +132,8 @@ def without_frames(error: Any, room: str) -> None:
     text = getattr(error, "_message", None)
     if isinstance(text, str) and room in text:
         set_text(error, re.sub(_FRAME % re.escape(room), "", text, flags=re.MULTILINE))
+    elif type(error) is RuntimeError and _REPLACED in str(error):
+        error.args = (re.sub(_AT % re.escape(room), "", str(error), flags=re.MULTILINE),)
 
 
 def one_error(text: str) -> str:
@@ -149,6 +151,9 @@ def one_error(text: str) -> str:
     return server + _HINTS.sub(r"\1", receiver.sub("", text))
 
 
+# What pybind11 says where a signal's handler raises while it raises TensorFlow's error, and a frame as it lists these.
+_REPLACED = "pybind11::error_already_set"
+_AT = r"^  %s[^\n]*\(\d+\): .*\n"
 # With the line of code, what is pointed at, and the empty line by which TensorFlow parts frames.
 _FRAME = r'^  File "%s[^"\n]*", line \d+, in .*\n(?:    .*\n)?(?: +[\^~]+ *\n)?\n?'
 # Where memory did not suffice every executor of a step adds the same hint.
