@@ -70,7 +70,7 @@ class Composer:
         made = self.one_of(usual if way < 5 else other if way < 9 or self.fails else machinery.STATEFUL)
         with tf.name_scope(made.__name__):
             out = made(self, h)
-        assert out.shape.as_list() == [BATCH, WIDTH], made
+        assert out.shape.is_compatible_with([BATCH, WIDTH]) and out.shape.rank == 2, made
         self.seen.append(out)
         return out
 

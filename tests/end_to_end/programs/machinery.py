@@ -88,7 +88,7 @@ def mapped(c, h):
 def recurrent(c, h):
     """A GRU by hand over two steps, unrolled or as `dynamic_rnn` makes it."""
     weights, start = c.weight([6, 3]), tf.zeros([BATCH, 3])
-    steps = tf.reshape(h, [BATCH, 2, 3])
+    steps = tf.reshape(h, [-1, 2, 3])
 
     def cell(x, state):
         gate = tf.sigmoid(tf.matmul(tf.concat([x, state], 1), weights))

@@ -12,7 +12,7 @@ ACTIVATIONS = (tf.tanh, tf.sin, tf.sigmoid, tf.nn.softplus, tf.nn.elu, tf.nn.rel
 
 
 def shaped(tensor):
-    return tf.reshape(tensor, [BATCH, WIDTH])
+    return tf.reshape(tensor, [-1, WIDTH])
 
 
 def small(tensor):
@@ -38,7 +38,7 @@ def residual(c, h):
 
 
 def convolved(c, h):
-    image = tf.reshape(h, [BATCH, 3, 2, 1])
+    image = tf.reshape(h, [-1, 3, 2, 1])
     made = tf.nn.conv2d(image, c.weight([2, 2, 1, 3]), strides=1, padding="SAME")
     made = tf.nn.bias_add(made, c.weight([3]))
     made = c.one_of([tf.nn.relu, tf.nn.elu, tf.tanh])(made)
@@ -57,7 +57,7 @@ def normalized(c, h):
 
 
 def fused_norm(c, h):
-    image = tf.reshape(h, [BATCH, 3, 1, 2])
+    image = tf.reshape(h, [-1, 3, 1, 2])
     made, mean, _ = tf.nn.fused_batch_norm(image, c.weight([2]), c.weight([2]))[:3]
     c.seen.append(mean)
     return small(made)
@@ -84,7 +84,7 @@ def partitioned(c, h):
 
 
 def attention(c, h):
-    q, k, v = (tf.reshape(tf.matmul(h, c.weight([WIDTH, WIDTH])), [BATCH, 2, 3]) for _ in range(3))
+    q, k, v = (tf.reshape(tf.matmul(h, c.weight([WIDTH, WIDTH])), [-1, 2, 3]) for _ in range(3))
     scores = tf.nn.softmax(tf.einsum("bij,bkj->bik", q, k) / c.constant())
     return small(tf.matmul(scores, v))
 
@@ -96,7 +96,7 @@ def sliced(c, h):
 
 
 def stacked(c, h):
-    rows = tf.unstack(h)
+    rows = tf.unstack(h, BATCH)
     c.drawn.shuffle(rows)
     return tf.stack([row * c.constant() for row in rows])
 
@@ -193,7 +193,7 @@ def clipped(c, h):
 
 
 def grown(c, h):
-    image = tf.image.resize(tf.reshape(h, [BATCH, 3, 2, 1]), [6, 4], c.one_of(["bilinear", "nearest", "bicubic"]))
+    image = tf.image.resize(tf.reshape(h, [-1, 3, 2, 1]), [6, 4], c.one_of(["bilinear", "nearest", "bicubic"]))
     return small(tf.nn.avg_pool2d(image, 2, 2, "SAME"))
 
 
