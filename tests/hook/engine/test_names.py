@@ -97,7 +97,7 @@ def test_what_a_step_waits_for_is_known_where_one_op_of_it_can_wait() -> None:
 
 def test_the_frames_that_pybind11_lists_are_the_programs() -> None:
     """Where a signal's handler raises while it raises an error of TensorFlow's own."""
-    told = "pybind11::error_already_set: MISMATCH ...: alarm\n\nAt:\n  /here/program.py(4): on_alarm\n{}  /tf/session.py(1400): _do_run\n"
+    told = "pybind11::error_already_set: MISMATCH ...: alarm\n\nAt:\n  /my.py(4): on_alarm\n{}  /tf/session.py(14): _do_run\n"
     error = RuntimeError(told.format("  /room/engine/runs.py(137): run_on\n  /room/engine/runs.py(143): guarded\n"))
     names.without_frames(error, "/room/")
     assert str(error) == told.format("")

@@ -28,6 +28,8 @@ _INPUTS = {
     "SpaceToBatchND": (1, 2), "BatchToSpaceND": (1, 2), "UnicodeDecode": (0,), "UnicodeDecodeWithOffsets": (0,),
     "UnicodeTranscode": (0,), "RegexReplace": (1,), "RegexFullMatch": (1,), "SparseFillEmptyRows": (0,), "SparseAdd": (0, 3),
     "ResizeBilinear": (1,), "ResizeNearestNeighbor": (1,), "ResizeBicubic": (1,), "Pow": (1,), "Bincount": (0, 1),
+    "HistogramFixedWidth": (1,), "TensorArrayReadV3": (1,), "TensorArrayWriteV3": (1,), "TensorListGetItem": (1,),
+    "TensorListSetItem": (1,),
 }  # fmt: skip
 
 
@@ -45,6 +47,8 @@ def inputs(view: GraphView, name: str, shapes: Shapes) -> tuple[int, ...]:
     node = view.nodes[name]
     if node.op == "Pow" and node.proto.attr["T"].type in FLOATS:
         return ()
+    if node.op == "ConcatV2":
+        return (node.proto.attr["N"].i,)
     return (0, *_INPUTS[node.op]) if node.op == "Reshape" and not _fits(view, node, shapes) else _INPUTS.get(node.op, ())
 
 

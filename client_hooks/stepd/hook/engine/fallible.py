@@ -54,6 +54,7 @@ _IN_FUNCTIONS = frozenset(_OF_VALUES) - _OF_GRADIENTS - _GATHERS - _OF_INTEGERS 
 _HANDING = frozenset({"Identity", "Reshape", "ExpandDims", "Squeeze", "Cast", "StridedSlice", "Unique", "UniqueV2"})
 # Where labels and predictions meet, which may be of two sizes.
 _OF_SIZES = frozenset({"SoftmaxCrossEntropyWithLogits", "Sub", "SquaredDifference", "Mul"})
+_MOST_BESIDE = 1_000  # pairs of updates and what none of them needs
 _OF_A_SHAPE = frozenset({"Shape", "ShapeN", "Size", "Rank"})
 _OF_SHAPES = _OF_A_SHAPE | frozenset({"Const", "ZerosLike", "OnesLike", "BroadcastGradientArgs"})
 
@@ -78,9 +79,9 @@ def fallible(
     suiting = {name: inputs(view, name, shapes) for name in unneeded}
     there, unsure = _failing(view, order), [*dict.fromkeys((*_of_values(view, order, fed, suiting), *sizes))]
     failing, given = _not_needed(view, order, there, updates), _not_needed(view, order, unsure, updates)
-    ends = [*sorted(failing, key=lambda name: checks(view, name)), *given]
-    if len(updates) * len(ends) > most:
-        ends = ends[: most // len(updates)]
+    usual = [name for name in given if not suiting.get(name)]
+    ends = [*sorted(failing, key=lambda name: checks(view, name)), *usual][: most // len(updates)]
+    ends += [name for name in given if suiting.get(name)][: min(most // len(updates) - len(ends), _MOST_BESIDE // len(updates))]
     alike = [(end, other) for end in given if end in ends for other in sizes.get(end, ())]
     return Fallible(ends, [*there, *unsure], alike)
 
