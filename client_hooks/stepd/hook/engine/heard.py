@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from tensorflow.python.framework import errors
 
-from stepd.hook.engine import capi, failing, hidden, names
+from stepd.hook.engine import capi, hidden, names
 from stepd.hook.engine.graphview import GraphView
 from stepd.hook.engine.kinds import Kind
 from stepd.hook.log import logger as log
@@ -20,31 +20,29 @@ from stepd.hook.log import logger as log
 if TYPE_CHECKING:
     from stepd.hook.engine.session_engine import SessionEngine
 
+_OF_OTHERS = (errors.CancelledError, errors.OutOfRangeError, errors.DeadlineExceededError, errors.AbortedError)
 _NODE = re.compile(r"\{\{node ([^{}]+)\}\}|\[\[([^\[\]{}]+)\]\]")
 
 
 def tell(engine: SessionEngine, kind: Kind, feeds: Mapping[Any, Any], error: BaseException) -> None:
     """Have the `error` of a run of `kind` on a copy say what is heard of first plainly. `feeds`: the user's TF_Output -> value."""
-    if not isinstance(error, errors.OpError) or isinstance(error, errors.CancelledError) or engine.closed or not feeds:
+    if not isinstance(error, errors.OpError) or isinstance(error, _OF_OTHERS) or engine.closed or not feeds:
         return
-    text = names.user_text(str(error.message), engine.routing.user_names())
-    for operation in _earlier(engine, kind, text):
-        try:
+    try:
+        for operation in _earlier(engine, kind, names.user_text(str(error.message), engine.routing.user_names())):
             capi.run_own(engine.raw, feeds, [], [operation])
-        except errors.OpError as e:
+    except errors.OpError as e:
+        if not isinstance(e, _OF_OTHERS):
             hidden.become(error, e)
-            return
-        except Exception as e:
-            log.debug("what fails first of a step is not known: %s", e)
-            return
+    except Exception as e:  # the program has an error already
+        log.debug("what fails first of a step is not known: %s", e)
 
 
 def _earlier(engine: SessionEngine, kind: Kind, text: str) -> list[Any]:
     """What plainly would have failed before the op that `text` names, if it fails: the program's own ops."""
     for view, _ in hidden.seen(engine, kind):
         if (failed := _failed(view, text)) is not None:
-            ends = failing.heard_before(view, kind.step, failed, engine.switcher().sight.shapes)
-            return [engine.mirror.operation(end) for end in ends]
+            return [engine.mirror.operation(end) for end in engine.switcher().sight.heard_before(kind.step, failed)]
     return []
 
 

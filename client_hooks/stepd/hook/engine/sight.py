@@ -8,7 +8,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Collection, Iterable, Sequence
 
-from stepd.hook.engine import capi, names
+from stepd.hook.engine import capi, failing, names
 from stepd.hook.engine.classify import Classes, classify
 from stepd.hook.engine.cluster import needs_trainer
 from stepd.hook.engine.devices import Devices
@@ -35,8 +35,9 @@ class Sight:
         self._devices = devices
         self._busy: dict[str, str] = {}
         self._seen_busy: dict[str, str] = {}
-        self.shapes = static_shapes(mirror.user_graph)
-        self._unordered = Unordered(lambda view, name: home(view, devices, view.nodes[name]), self.shapes)
+        self._shapes = static_shapes(mirror.user_graph)
+        self._unordered = Unordered(lambda view, name: home(view, devices, view.nodes[name]), self._shapes)
+        self._heard: dict[tuple[StepKind, str], list[str]] = {}
         self._given: dict[str, str] = {}
         self._version = -1
         self._view: GraphView | None = None
@@ -50,6 +51,13 @@ class Sight:
         self._refresh()
         assert self._view is not None
         return self._view
+
+    def heard_before(self, step: StepKind, failed: str) -> list[str]:
+        """As `failing.heard_before`, which is asked once of each: some programs fail often."""
+        view = self.view()
+        if (step, failed) not in self._heard:
+            self._heard[step, failed] = failing.heard_before(view, step, failed, self._shapes)
+        return self._heard[step, failed]
 
     def classes(self) -> Classes:
         """What of it may move."""
@@ -112,7 +120,7 @@ class Sight:
             graph_def = capi.graph_handle_bytes(self._mirror.graph.handle)
             self._view = GraphView.parse(graph_def, user_name, requested)
             self._version = self._mirror.version
-            self._classes = None
+            self._classes, self._heard = None, {}
         if self._classes is None:
             assert self._view is not None
             tied = {**self._tied(), **self._busy, **self._unordered.kept, **self._given}
