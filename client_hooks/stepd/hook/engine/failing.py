@@ -109,15 +109,13 @@ def updates_first(
 
 
 def heard_before(view: GraphView, step: StepKind, failed: str, shapes: Shapes) -> list[str]:
-    """What of a step may plainly have failed before an op that has `failed`, of the same, the first first: what is made of nothing
-    but what is fed."""
+    """What of a step may plainly have failed before an op that has `failed`, and is made of nothing but what is fed."""
     run = executed(view, step)
     updates = [name for name in run if _is_update(view, name)]
     order = sorted_by_needs(may_need(view, run)) if updates else None
-    may_fail = None if order is None else fallible(view, step, order, updates, _MOST, shapes)
-    if order is None or may_fail is None or failed not in may_fail.unsure:
+    if order is None or failed not in run:
         return []
-    fed = {split_input(name) for name in step.feeds}
+    may_fail, fed = fallible(view, step, order, updates, _MOST, shapes), {split_input(name) for name in step.feeds}
     return Unsure(view, order, fed, Before(view, run, fed, ()), may_fail, depths_of(view, order)).heard_before(failed)
 
 

@@ -1,7 +1,7 @@
 """Which error of a step is heard of: plainly that of the op that comes first, on a copy that of what the op waits for.
 
-Where two ops fail of the same that is fed, and on a copy the one waits for updates that need the other, the one is run by itself
-once the other has failed. It must not know how a copy has it wait.
+Where two ops fail of what is fed, and on a copy the one waits for updates that need the other, the one is run by itself once the
+other has failed. It must not know how a copy has it wait.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ def tell(engine: SessionEngine, kind: Kind, feeds: Mapping[Any, Any], error: Bas
     if not isinstance(error, errors.OpError) or isinstance(error, _OF_OTHERS) or engine.closed or not feeds:
         return
     try:
-        for operation in _earlier(engine, kind, names.user_text(str(error.message), engine.routing.user_names())):
-            capi.run_own(engine.raw, feeds, [], [operation])
+        if earlier := _earlier(engine, kind, names.user_text(str(error.message), engine.routing.user_names())):
+            capi.run_own(engine.raw, feeds, [], earlier)
     except errors.OpError as e:
         if not isinstance(e, _OF_OTHERS):
             hidden.become(error, e)

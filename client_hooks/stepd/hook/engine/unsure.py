@@ -46,11 +46,9 @@ class Unsure:
         later = [name for name in self.alike(end) if self.depth(end) < self.depth(name)]
         return later if later and not self.is_of_feeds(end) else []
 
-    def heard_before(self, end: str) -> list[str]:
-        """Ends that may fail with `end`, plainly before it, the first first, and that can be asked whether they do."""
-        mine = self._causes.get(end, 0)
-        found = [name for name in self._ends if name != end and self._causes[name] & mine and self.depth(name) < self.depth(end)]
-        return sorted((name for name in found if self.is_of_feeds(name)), key=self.depth)
+    def heard_before(self, failed: str) -> list[str]:
+        """Ends that plainly come before an op that has `failed`, and can be asked whether they fail, too."""
+        return [name for name in self._ends if self.depth(name) < self.depth(failed) and self.is_of_feeds(name)]
 
     def is_of_feeds(self, name: str) -> bool:
         """Is an op, with all that it needs, made of what is fed, by ops that only compute or check?"""
