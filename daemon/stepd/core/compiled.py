@@ -2,9 +2,9 @@
 
 A kernel is written so that it runs unchanged with the compiler off (NUMBA_DISABLE_JIT=1): that is its oracle. It takes
 arrays of always the same dtypes (index arrays int32, bytes int64, seconds float64, all writeable and C-contiguous) so that
-each kernel is compiled for one signature only; calls between kernels pass every integer as int64. A cached kernel that calls
-a kernel of another file does not notice when that file changes; so whoever imports kernels first lets `stepd.kernels.cache`
-choose a folder for the sources as they are.
+each kernel is compiled for one signature only; calls between kernels pass every integer as int64. Indices are never negative
+(`indices`). A cached kernel that calls a kernel of another file does not notice when that file changes; so whoever imports kernels
+first lets `stepd.kernels.cache` choose a folder for the sources as they are.
 """
 
 from __future__ import annotations
@@ -16,10 +16,13 @@ from typing import Any, TypeVar, cast
 
 from numba import njit, types
 
+from stepd.core.indices import leave_out_negative
+
 F = TypeVar("F", bound=Callable[..., Any])
 
 # The entry from C would be one more unpacking of all arrays to compile, and nobody calls it.
 COMMON: dict[str, Any] = {"cache": True, "nogil": True, "error_model": "numpy", "no_cfunc_wrapper": True}
+leave_out_negative()
 
 
 def kernel(function: F) -> F:
