@@ -11,8 +11,9 @@ from typing import NamedTuple
 
 import numpy as np
 
+from stepd.core.bitmap_queue import pop
 from stepd.core.compiled import inlined, lean
-from stepd.core.heaps import pop, pop_timed, push_timed
+from stepd.core.heaps import pop_timed, push_timed
 from stepd.core.prepared import Tables
 from stepd.core.problem import Float, Index, Int
 from stepd.core.simulation_state import State, make_ready, new_state, reset, will_pick
@@ -42,7 +43,7 @@ def run_step(
                 waiting += 1
                 awaited = min(awaited, state.held[device])
                 continue
-            op = state.op_of[pop(state.ready, state.ready_base[device], state.ready_size[device])]
+            op = state.op_of[pop(state.ready, state.ready_levels, state.ready_base[device])]
             if now + max(tail[op], state.load[device]) > limit:
                 return np.inf
             seconds = tables.seconds[op, device]

@@ -9,8 +9,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from stepd.core.bitmap_queue import levels_of, push
 from stepd.core.compiled import inlined, kernel
-from stepd.core.heaps import push
 from stepd.core.prepared import Tables
 from stepd.core.problem import Float, Index, Int
 
@@ -30,8 +30,9 @@ class State(NamedTuple):
     running: Index  # [d] op, -1 when idle
     ends: Float  # [d] when the running op ends
     held: Float  # [d] until when handling transfers keeps the device from starting the next op
-    ready: Index  # heaps of priorities, one per device
-    ready_base: Index  # [d]
+    ready: Int  # queues of priorities, one per device
+    ready_levels: Index  # of each queue
+    ready_base: Index  # [d] where it starts
     ready_size: Index  # [d]
     picking: Index  # [d] idle devices with ready ops, the first `counters[2]`; while nobody picks they stay
     link_free: Float  # [l]
@@ -57,6 +58,7 @@ def new_state(tables: Tables) -> State:
     for op in range(n):
         widest = max(widest, tables.output_pointer[op + 1] - tables.output_pointer[op])
     transfers = len(tables.reader)
+    levels = levels_of(n)
     return State(
         np.empty(n),
         np.empty(n),
@@ -70,7 +72,8 @@ def new_state(tables: Tables) -> State:
         np.empty(d, dtype=np.int32),
         np.empty(d),
         np.empty(d),
-        np.empty(n, dtype=np.int32),
+        np.empty(d * levels[len(levels) - 1], dtype=np.int64),
+        levels,
         np.empty(d, dtype=np.int32),
         np.empty(d, dtype=np.int32),
         np.empty(d, dtype=np.int32),
@@ -100,11 +103,12 @@ def reset(tables: Tables, state: State, placement: Index, priority: Index) -> No
         state.running[device] = -1
         state.ends[device] = np.inf
         state.held[device] = 0.0
-        state.ready_base[device] = 0
+        state.ready_base[device] = device * state.ready_levels[len(state.ready_levels) - 1]
         state.ready_size[device] = 0
     state.link_free[:] = 0.0
     state.link_busy[:] = 0.0
     state.counters[:] = 0
+    state.ready[:] = 0
     state.waits[:] = 0
     for op in range(n):
         device = placement[op]
@@ -114,12 +118,8 @@ def reset(tables: Tables, state: State, placement: Index, priority: Index) -> No
         state.op_of[priority[op]] = op
         state.memory[device] += tables.resident[op]
         state.load[device] += tables.seconds[op, device]
-        if device + 1 < d:
-            state.ready_base[device + 1] += 1
     for device in range(d):
         state.peak[device] = state.memory[device]
-        if device > 0:
-            state.ready_base[device] += state.ready_base[device - 1]
     for op in range(n):
         if state.missing[op] == 0:
             make_ready(state, placement[op], priority[op])
@@ -130,7 +130,7 @@ def make_ready(state: State, device: int, rank: int) -> None:
     """An op of priority `rank` may run on `device` now."""
     if state.ready_size[device] == 0 and state.running[device] < 0:
         will_pick(state, device)
-    push(state.ready, state.ready_base[device], state.ready_size[device], rank)
+    push(state.ready, state.ready_levels, state.ready_base[device], rank)
     state.ready_size[device] += 1
 
 
