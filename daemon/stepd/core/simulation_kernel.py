@@ -58,12 +58,11 @@ def run_step(
             state.memory[device] += tables.temp[op]
             picked = True
         state.counters[2] = waiting
-        if track_memory:
-            for device in range(d):
-                state.peak[device] = max(state.peak[device], state.memory[device])
-        if picked or soonest <= now:
+        if picked or soonest <= now or track_memory:
             soonest, first, others = np.inf, 0, 0
             for device in range(d):
+                if track_memory:
+                    state.peak[device] = max(state.peak[device], state.memory[device])
                 ends = state.ends[device]
                 others = 0 if ends < soonest else others + (ends == soonest)
                 first = device if ends < soonest else first
@@ -81,8 +80,7 @@ def run_step(
             else:
                 _end_op(tables, state, placement, priority, first, now, track_memory)
         while state.counters[1] > 0 and state.arrival_time[0] <= now:
-            item = pop_timed(state.arrival_time, state.arrival_item, state.counters[1])
-            state.counters[1] -= 1
+            item = _first_arrival(tables, state, placement)
             _arrive(tables, state, placement, priority, item, now, track_memory)
 
 
@@ -191,9 +189,30 @@ def _reserve(tables: Tables, state: State, output: int, src: int, dst: int, now:
     state.transfer_device[item] = dst
     state.transfer_start[item] = begin
     state.transfer_end[item] = end
-    push_timed(state.arrival_time, state.arrival_item, state.counters[1], end, item)
+    state.transfer_next[item] = -1
     state.counters[0] += 1
+    before = state.last_sent[pair]
+    if tables.route_pointer[pair + 1] > tables.route_pointer[pair]:
+        state.last_sent[pair] = item
+    if before >= 0:  # on the same links, and there first
+        state.transfer_next[before] = item
+        return
+    push_timed(state.arrival_time, state.arrival_item, state.counters[1], end, item)
     state.counters[1] += 1
+
+
+@inlined
+def _first_arrival(tables: Tables, state: State, placement: Index) -> int:
+    """Take the transfer that arrives first off its way; the next one on the same way takes its place."""
+    item = pop_timed(state.arrival_time, state.arrival_item, state.counters[1])
+    following = state.transfer_next[item]
+    if following >= 0:
+        push_timed(state.arrival_time, state.arrival_item, state.counters[1] - 1, state.transfer_end[following], following)
+        return item
+    state.counters[1] -= 1
+    home = placement[tables.output_op[state.transfer_output[item]]]
+    state.last_sent[home * len(state.ready_base) + state.transfer_device[item]] = -1
+    return item
 
 
 @inlined

@@ -40,11 +40,13 @@ class State(NamedTuple):
     readers_left: Index  # [u] readers on the producer's device plus transfers from there, not done yet
     remote_left: Index  # [u * d] readers left of a received output
     waits: Index  # [(most outputs of an op) * d] readers of the ended op's outputs by device
-    counters: Index  # [4] transfers so far, transfers on their way, devices that are picking, ops that have started
-    arrival_time: Float  # heap of transfers on their way
+    counters: Index  # [4] transfers so far, entries of the heap of arrivals, devices that are picking, ops that have started
+    arrival_time: Float  # heap of what arrives first between each two devices: on the same links, the others arrive later
     arrival_item: Index
+    last_sent: Index  # [d * d] the last transfer on its way from one device to another, -1 where none is
     transfer_output: Index  # in order of reservation
     transfer_device: Index
+    transfer_next: Index  # on its way between the same devices, -1 behind the last
     transfer_start: Float
     transfer_end: Float
 
@@ -85,6 +87,8 @@ def new_state(tables: Tables) -> State:
         np.empty(4, dtype=np.int32),
         np.empty(transfers),
         np.empty(transfers, dtype=np.int32),
+        np.empty(d * d, dtype=np.int32),
+        np.empty(transfers, dtype=np.int32),
         np.empty(transfers, dtype=np.int32),
         np.empty(transfers, dtype=np.int32),
         np.empty(transfers),
@@ -109,6 +113,7 @@ def reset(tables: Tables, state: State, placement: Index, priority: Index) -> No
     state.link_busy[:] = 0.0
     state.counters[:] = 0
     state.ready[:] = 0
+    state.last_sent[:] = -1
     state.waits[:] = 0
     for op in range(n):
         device = placement[op]
