@@ -2,8 +2,9 @@
 
     python tests/benchmarks/bench_planning_time.py [NAME ...] [--problems small lstm random] [--repeat 3]
 
-NAME: algorithms of the registry with their default parameters, `simulator`, `bound`, or `reschedule` (one of OS-DPOS, the mean of
-20 within a search of 30). Each is called once before it is measured; of `--repeat` calls the fastest counts.
+NAME: algorithms of the registry with their default parameters, `simulator`, `bound`, `reschedule` (one of OS-DPOS, the mean of
+20 within a search of 30), or `round` (one of the portfolio's local search from HEFT, the mean of 20 within a search of 25). Each
+is called once before it is measured; of `--repeat` calls the fastest counts.
 `--wall-reschedules N` says instead how long N reschedules of OS-DPOS take, on `--workers` threads; `--portfolio S` how long the
 portfolio takes with a budget of S seconds, and how far it came.
 """
@@ -40,7 +41,7 @@ PROBLEMS: dict[str, Callable[[], Problem]] = {
     "random": lambda: random_problem("random", 0, ops=36_000, devices=8),
 }
 QUICK = (
-    "simulator", "bound", "fastt-dpos", "reschedule", "heft", "etf", "getf", "m-topo", "m-etf", "celeritas", "order-place",
+    "simulator", "round", "bound", "fastt-dpos", "reschedule", "heft", "etf", "getf", "m-topo", "m-etf", "celeritas", "order-place",
     "expert", "linear-clustering", "dsc", "metis",
 )  # fmt: skip
 
@@ -80,6 +81,17 @@ def reschedule(problem: Problem, count: int = 30) -> float:
         fastt_os_dpos.place(problem, PlanOptions(max_work=work, budget_seconds=600, parameters={"patience": 10_000}))
         used.append(time.process_time() - began)
     return (used[1] - used[0]) / (count - 10) * 1e3
+
+
+def round_of_search(problem: Problem, count: int = 25) -> float:
+    """CPU milliseconds of one round of the local search, from two searches that differ in how many they make."""
+    used = []
+    for work in (1, 5, count):
+        began = time.process_time()
+        for _ in portfolio.search(problem, PlanOptions(max_work=work, parameters={"algorithms": ("heft",)})):
+            pass
+        used.append(time.process_time() - began)
+    return (used[2] - used[1]) / (count - 5) * 1e3
 
 
 def wall_of_reschedules(problem: Problem, count: int, workers: int) -> float:
@@ -125,6 +137,8 @@ def cost(name: str, problem: Problem, repeat: int) -> float:
         return milliseconds(simulator(problem), max(repeat, 10))
     if name == "bound":
         return milliseconds(lambda: best_bound(problem), repeat)
+    if name == "round":
+        return round_of_search(problem)
     if name == "reschedule":
         return reschedule(problem)
     options = registry.swept(name, PlanOptions(clock=time.monotonic))[0]

@@ -119,7 +119,7 @@ def program_cancelled(record):
         return h
 
     looped = tf.while_loop(lambda i, h: i < 600, lambda i, h: (i + 1, tf.tanh(h * 1.01)), [0, x])[1]
-    called = apart(layers(x, "called", 60))  # both long enough for a check to come first, whatever else the machine does
+    called = apart(layers(x, "called", 240))  # both long enough for a check to come first, whatever else the machine does
     called.set_shape([200, 200])
     with tf.device("/cpu:0"):
         near = layers(x, "near")

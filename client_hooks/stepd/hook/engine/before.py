@@ -49,6 +49,14 @@ class Before:
         around = [name for name, also in zip(self._loops[one], self._loops[other], strict=False) if name == also]
         return not around or (len(around) == 1 and self._goes_round(one, other, around[0]))
 
+    def mask(self, names: Iterable[str]) -> int:
+        """Several ends as one, for `some`."""
+        return _any(self._bits[name] for name in names)
+
+    def some(self, mask: int, other: str) -> bool:
+        """May one of several ends be before `other`? Where not, nobody has to ask of each."""
+        return self._reached.get(other, 0) & mask != 0
+
     def exclude(self, one: str, other: str) -> bool:
         """Is it sure that never both run, since a condition would have to be both true and false?"""
         if self._loops.get(one) or self._loops.get(other):

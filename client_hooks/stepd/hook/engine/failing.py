@@ -85,6 +85,7 @@ def updates_first(
             continue
         # Whoever waits in a queue, say, may wait for what others do who wait for this; and what is heard of stays what it is.
         others = [name for name in ended if not until(before, name, end)] + unsure.hiding(end)
+        known = before.mask(others)
         # A transfer that there is plainly, too, ends if it would come later.
         cut = [name for name in received if depths[name] > depths[end]]
         # Python may wait for anybody, but for a check from which nothing comes that others could meet.
@@ -96,7 +97,7 @@ def updates_first(
             for update in updates
             for last in [next((name for name in done[update] if _implies(held, end, name) and until(before, update, name)), end)]
             if not (until(before, update, end) or until(before, end, last))
-            and not any(name != update and before.is_before(name, last) for name in others)
+            and not (before.some(known, last) and any(name != update and before.is_before(name, last) for name in others))
             and not any(until(before, other, last) for other in (*late, *cut))
             and (alone or view.nodes[update].op not in _EFFECTS)
             and unsure.may_wait(end, last)

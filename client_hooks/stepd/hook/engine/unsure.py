@@ -34,6 +34,7 @@ class Unsure:
         self._ends = may_fail.ends
         self._all = [name for name in may_fail.unsure if view.nodes[name].op not in LOOK_UPS]
         self._causes = causes(view, order, fed, {*self._all, *may_fail.ends}) if self._all else {}
+        self._beside: dict[str, tuple[list[str], int]] = {}  # end -> what does not come before it, and that as a mask
         self._after: dict[str, set[str]] = {}  # end -> what waits for it now, besides what it is before
 
     def alike(self, end: str) -> list[str]:
@@ -64,7 +65,11 @@ class Unsure:
 
     def may_wait(self, end: str, update: str) -> bool:
         """May `end` wait for `update`, whatever else that needs that may fail? From here on it does."""
-        needed = [name for name in self._all if not until(self._before, name, end) and self._before.is_before(name, update)]
+        if end not in self._beside:
+            beside = [name for name in self._all if not until(self._before, name, end)]
+            self._beside[end] = beside, self._before.mask(beside)
+        beside, mask = self._beside[end]
+        needed = [name for name in beside if self._before.is_before(name, update)] if self._before.some(mask, update) else []
         return all(self._tie(name, end) for name in needed)
 
     def later(self, end: str) -> list[str]:
