@@ -1,4 +1,4 @@
-"""Data sets that are shuffled anew in each epoch: how they go on between two of them; and files with headers."""
+"""Data sets that are shuffled anew in each epoch, between two of them; mixed ones that end in turns; and files with headers."""
 
 import tensorflow.compat.v1 as tf
 
@@ -45,6 +45,21 @@ def program_joined(record):
     read(record, "one by one", lambda: numbers().concatenate(numbers(7)).batch(3).repeat(2), one_shot=True)
     read(record, "side by side", lambda: Data.zip((numbers(), numbers(8))).batch(4).repeat(2), one_shot=False)
     read(record, "kept", lambda: Data.range(10).cache().shuffle(5, seed=5).batch(4).repeat(3), one_shot=True)
+
+
+def program_mixed(record):
+    """One of those that are mixed ends before the others, and is looked for for ever by an iterator that is restored then."""
+
+    def chosen(stop):
+        return Data.choose_from_datasets(parts(), Data.range(2).repeat(), stop_on_empty_dataset=stop)
+
+    def parts():
+        return [Data.range(4), Data.range(100, 109)]
+
+    read(record, "sampled", lambda: Data.sample_from_datasets(parts(), [0.6, 0.4], seed=3), one_shot=False)
+    read(record, "again", lambda: Data.sample_from_datasets(parts(), seed=4).repeat(2).batch(3), one_shot=True)
+    read(record, "chosen", lambda: chosen(stop=False), one_shot=True)
+    read(record, "until one ends", lambda: chosen(stop=True), one_shot=False)
 
 
 def program_files(record):

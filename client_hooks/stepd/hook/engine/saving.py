@@ -15,7 +15,7 @@ from typing import Any
 from tensorflow.core.framework import types_pb2
 from tensorflow.python.framework import errors
 
-from stepd.hook.engine import capi, epochs, state
+from stepd.hook.engine import capi, epochs, mixtures, state
 from stepd.hook.engine.checkpoints import Checkpoint, Item
 from stepd.hook.engine.graphview import GraphView, split_input
 from stepd.hook.engine.homes import Homes
@@ -43,7 +43,7 @@ class Saving:
         self._initialized: list[list[Any]] = []
         self._absent: dict[str, Any] = {}  # tables and iterators without a value, and the ops that would read them
         self._save: list[Any] = []
-        self._shuffles = 0
+        self._shuffles, self._mixes = 0, False
         self.checkpoint = Checkpoint(directory, [])
         self._readers = _own_readers(side, owned, homes)
         self.variables = self._parts()
@@ -89,6 +89,7 @@ class Saving:
         self.checkpoint = Checkpoint(directory, [Item(name, dtype) for name, (_, dtype) in others.items() if name in there])
         makers = {f"iterator/{name}": (name, maker) for name, maker in owned.iterators.items()}
         self._shuffles = sum(epochs.shuffles(side.view, *makers[name]) for name in there & makers.keys())
+        self._mixes = bool(there & makers.keys()) and mixtures.mixes(side.view)
         self._save = self._saver({name: others[name][0] for name in others if name in there}, made)
         side.build(targets=self._save)
 
@@ -162,6 +163,9 @@ class Saving:
             if self._shuffles and epochs.told(self.checkpoint.partial) < self._shuffles:
                 self.checkpoint.remove()
                 raise NotQuietError("an iterator is between two epochs, and how it will shuffle the next cannot be carried over")
+            if self._mixes and mixtures.some_used_up(self.checkpoint.partial):
+                self.checkpoint.remove()
+                raise NotQuietError("an iterator mixes data sets, and one that is used up would be waited for after a restart")
             self.checkpoint.complete()
 
     def read(self, names: Sequence[str]) -> list[Any]:
