@@ -8,6 +8,7 @@ own, finds kernels that break the rule.
 
 from __future__ import annotations
 
+from inspect import signature
 from typing import Any
 
 from llvmlite import ir
@@ -21,7 +22,7 @@ _OURS = "_ZN5stepd"
 def leave_out_negative() -> None:
     """From here on, kernels of this package are compiled for indices from 0 on."""
     original = getattr(arrayobj, "fix_integer_index", None)
-    if original is None or getattr(original, "of_stepd", False):
+    if original is None or len(signature(original).parameters) != 5 or getattr(original, "of_stepd", False):
         return
 
     def fix_integer_index(context: Any, builder: Any, kind: Any, index: Any, size: Any) -> Any:

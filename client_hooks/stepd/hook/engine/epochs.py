@@ -7,21 +7,17 @@ TensorFlow's own savers lose it then. It must not know sessions.
 
 from __future__ import annotations
 
-import mmap
-import os
 import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-from stepd.hook import files
 from stepd.hook.engine.graphview import GraphView
+from stepd.hook.engine.iterator_keys import contents, owners
 
 _SHUFFLES = frozenset({
     "ShuffleDataset", "ShuffleDatasetV2", "ShuffleDatasetV3", "ShuffleAndRepeatDataset", "ShuffleAndRepeatDatasetV2",
 })  # fmt: skip
 _KEY = b"epoch_num_random_samples"
-_LONGEST = 4096  # bytes of an iterator's name, which says of which data sets it is
-_NAME = re.compile(rb"([\w:\[\]]+)(?:@@|:)$")
 # What is made for an element is made anew, with all its shuffles.
 _OF_AN_ELEMENT = re.compile(rb"(?:^|::)(?:(?:Index)?FlatMap|(?:Legacy)?(?:Parallel)?Interleave|GroupByWindow)\w*\[")
 
@@ -52,19 +48,5 @@ def _repeated(ops: Mapping[str, str], given: Mapping[str, Iterable[str]]) -> int
 
 def told(folder: Path) -> int:
     """Of how many of these the checkpoint in `folder` says how often they have drawn."""
-    return sum(_told(folder / name) for name in files.listdir(folder) if ".data-" in name and files.stat(folder / name).st_size)
-
-
-def _told(path: Path) -> int:
-    number, place = 0, 0
-    descriptor = files.open_descriptor(path, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        mapped = mmap.mmap(descriptor, 0, access=mmap.ACCESS_READ)
-    finally:
-        files.close(descriptor)
-    with mapped as data:
-        while (place := data.find(_KEY, place)) >= 0:
-            name = _NAME.search(data[max(0, place - _LONGEST) : place])
-            number += name is not None and not _OF_AN_ELEMENT.search(name[1])
-            place += len(_KEY)
-    return number
+    names = (name for data in contents(folder) for name, _ in owners(data, _KEY))
+    return sum(bool(name) and not _OF_AN_ELEMENT.search(name) for name in names)

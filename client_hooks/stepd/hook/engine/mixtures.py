@@ -8,17 +8,13 @@ from __future__ import annotations
 
 import itertools
 import mmap
-import os
-import re
 from pathlib import Path
 
-from stepd.hook import files
 from stepd.hook.engine.graphview import GraphView
+from stepd.hook.engine.iterator_keys import contents, owners
 
 _MIXES = frozenset({"DirectedInterleaveDataset", "ExperimentalDirectedInterleaveDataset"})
-_KEY = b":data_input_impl_empty["  # one for each of the data sets that are mixed
-_LONGEST = 4096  # bytes of an iterator's name
-_NAME = re.compile(rb"[\w:\[\]]+$")
+_KEY = b"data_input_impl_empty["  # one for each of the data sets that are mixed
 
 
 def mixes(view: GraphView) -> bool:
@@ -29,25 +25,13 @@ def mixes(view: GraphView) -> bool:
 
 def some_used_up(folder: Path) -> bool:
     """Whether the checkpoint in `folder` has a mixture of which some data sets are used up, and others are not."""
-    return any(
-        _some_used_up(folder / name) for name in files.listdir(folder) if ".data-" in name and files.stat(folder / name).st_size
-    )
+    return any(len(goes_on) > 1 for data in contents(folder) for goes_on in _going_on(data).values())
 
 
-def _some_used_up(path: Path) -> bool:
-    left: dict[bytes, set[bool]] = {}
-    place = 0
-    descriptor = files.open_descriptor(path, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        mapped = mmap.mmap(descriptor, 0, access=mmap.ACCESS_READ)
-    finally:
-        files.close(descriptor)
-    with mapped as data:
-        while (place := data.find(_KEY, place)) >= 0:
-            name = _NAME.search(data[max(0, place - _LONGEST) : place])
-            mixture = name[0] if name is not None else b""
-            place += len(_KEY)
-            number = data[place : data.find(b"]", place)]
-            # What is not used up has keys of its own.
-            left.setdefault(mixture, set()).add(data.find(mixture + b"[" + number + b"]:") >= 0)
-    return any(len(goes_on) > 1 for goes_on in left.values())
+def _going_on(data: mmap.mmap) -> dict[bytes, set[bool]]:
+    """By mixture: does a data set of it go on? Of each, without repetitions. One that does has keys of its own."""
+    found: dict[bytes, set[bool]] = {}
+    for mixture, place in owners(data, _KEY):
+        number = data[place : data.find(b"]", place)]
+        found.setdefault(mixture, set()).add(data.find(mixture + b"[" + number + b"]:") >= 0)
+    return found
