@@ -2,7 +2,7 @@
 
 A bit of the lowest level stands for an integer, one of the next level for a word of the one below. A heap of a thousand keys takes
 ten comparisons for one of them that no processor foresees; this takes two or three words. Where thousands of ops are ready a
-simulation takes half of the time; where few are, a twentieth more.
+simulation takes half of the time.
 """
 
 from __future__ import annotations

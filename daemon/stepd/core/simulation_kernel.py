@@ -11,12 +11,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from stepd.core.bitmap_queue import pop
 from stepd.core.compiled import inlined, lean
 from stepd.core.heaps import pop_timed, push_timed
 from stepd.core.prepared import Tables
 from stepd.core.problem import Float, Index, Int
-from stepd.core.simulation_state import State, make_ready, new_state, reset, will_pick
+from stepd.core.simulation_state import State, make_ready, new_state, reset, take_ready, will_pick
 
 
 @lean
@@ -43,11 +42,10 @@ def run_step(
                 waiting += 1
                 awaited = min(awaited, state.held[device])
                 continue
-            op = state.op_of[pop(state.ready, state.ready_levels, state.ready_base[device])]
+            op = take_ready(state, device)
             if now + max(tail[op], state.load[device]) > limit:
                 return np.inf
             seconds = tables.seconds[op, device]
-            state.ready_size[device] -= 1
             state.running[device] = op
             state.start[op] = now
             state.sequence[state.counters[3]] = op
@@ -55,7 +53,8 @@ def run_step(
             state.ends[device] = now + seconds
             state.busy[device] += seconds
             state.load[device] -= seconds
-            state.memory[device] += tables.temp[op]
+            if track_memory:
+                state.memory[device] += tables.temp[op]
             picked = True
         state.counters[2] = waiting
         if picked or soonest <= now or track_memory:
@@ -122,8 +121,8 @@ def _end_op(tables: Tables, state: State, placement: Index, priority: Index, dev
     if state.ready_size[device] > 0:
         will_pick(state, device)
     _send_outputs(tables, state, placement, priority, op, device, now, track_memory)
-    state.memory[device] -= tables.temp[op]
     if track_memory:
+        state.memory[device] -= tables.temp[op]
         _release_inputs(tables, state, placement, op, device)
 
 
@@ -141,25 +140,27 @@ def _send_outputs(
     """Hand the op's outputs to readers at home, and reserve transfers by (destination, output)."""
     d = len(state.ready_base)
     first, last = tables.output_pointer[op], tables.output_pointer[op + 1]
-    remote = False
+    elsewhere = 0
     for output in range(first, last):
+        begin, end = tables.reader_pointer[output], tables.reader_pointer[output + 1]
         here = 0
-        for k in range(tables.reader_pointer[output], tables.reader_pointer[output + 1]):
+        for k in range(begin, end):
             reader = tables.reader[k]
-            there = placement[reader]
-            if there == home:
-                here += 1
-                state.missing[reader] -= 1
-                if state.missing[reader] == 0:
-                    make_ready(state, home, priority[reader])
-            else:
-                state.waits[(output - first) * d + there] += 1
-                remote = True
+            at_home = int(placement[reader] == home)
+            here += at_home
+            state.missing[reader] -= at_home
+            if state.missing[reader] == 0:  # at home, too: what is elsewhere lacks this output yet
+                make_ready(state, home, priority[reader])
+        elsewhere += end - begin - here
         if track_memory:
             state.readers_left[output] = here
             state.memory[home] += tables.output_bytes[output]
-    if not remote:
+    if elsewhere == 0:
         return
+    for output in range(first, last):
+        for k in range(tables.reader_pointer[output], tables.reader_pointer[output + 1]):
+            state.waits[(output - first) * d + placement[tables.reader[k]]] += 1
+        state.waits[(output - first) * d + home] = 0
     for device in range(d):
         for output in range(first, last):
             readers = state.waits[(output - first) * d + device]

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from stepd.core.bitmap_queue import levels_of, push
+from stepd.core.bitmap_queue import levels_of, pop, push
 from stepd.core.compiled import inlined, kernel
 from stepd.core.prepared import Tables
 from stepd.core.problem import Float, Index, Int
@@ -34,6 +34,7 @@ class State(NamedTuple):
     ready_levels: Index  # of each queue
     ready_base: Index  # [d] where it starts
     ready_size: Index  # [d]
+    ready_first: Index  # [d] the lowest priority number that is ready, held outside of the queue
     picking: Index  # [d] idle devices with ready ops, the first `counters[2]`; while nobody picks they stay
     link_free: Float  # [l]
     link_busy: Float  # [l]
@@ -79,6 +80,7 @@ def new_state(tables: Tables) -> State:
         np.empty(d, dtype=np.int32),
         np.empty(d, dtype=np.int32),
         np.empty(d, dtype=np.int32),
+        np.empty(d, dtype=np.int32),
         np.empty(tables.n_links),
         np.empty(tables.n_links),
         np.empty(u, dtype=np.int32),
@@ -115,11 +117,12 @@ def reset(tables: Tables, state: State, placement: Index, priority: Index) -> No
     state.ready[:] = 0
     state.last_sent[:] = -1
     state.waits[:] = 0
+    state.start[:] = np.inf
+    state.finish[:] = np.inf
+    for op in range(n):
+        state.missing[op] = tables.input_pointer[op + 1] - tables.input_pointer[op]
     for op in range(n):
         device = placement[op]
-        state.start[op] = np.inf
-        state.finish[op] = np.inf
-        state.missing[op] = tables.input_pointer[op + 1] - tables.input_pointer[op]
         state.op_of[priority[op]] = op
         state.memory[device] += tables.resident[op]
         state.load[device] += tables.seconds[op, device]
@@ -133,10 +136,25 @@ def reset(tables: Tables, state: State, placement: Index, priority: Index) -> No
 @inlined
 def make_ready(state: State, device: int, rank: int) -> None:
     """An op of priority `rank` may run on `device` now."""
-    if state.ready_size[device] == 0 and state.running[device] < 0:
-        will_pick(state, device)
-    push(state.ready, state.ready_levels, state.ready_base[device], rank)
+    if state.ready_size[device] == 0:
+        state.ready_first[device] = rank
+        if state.running[device] < 0:
+            will_pick(state, device)
+    else:
+        later = max(rank, state.ready_first[device])
+        state.ready_first[device] = min(rank, state.ready_first[device])
+        push(state.ready, state.ready_levels, state.ready_base[device], later)
     state.ready_size[device] += 1
+
+
+@inlined
+def take_ready(state: State, device: int) -> int:
+    """The op that `device` runs next, of those that are ready there, one at least. Where it is the only one no queue is looked at."""
+    rank = state.ready_first[device]
+    state.ready_size[device] -= 1
+    if state.ready_size[device] > 0:
+        state.ready_first[device] = pop(state.ready, state.ready_levels, state.ready_base[device])
+    return int(state.op_of[rank])
 
 
 @inlined
