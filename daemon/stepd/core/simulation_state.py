@@ -149,7 +149,7 @@ def make_ready(state: State, device: int, rank: int) -> None:
 
 @inlined
 def take_ready(state: State, device: int) -> int:
-    """The op that `device` runs next, of those that are ready there, one at least. Where it is the only one no queue is looked at."""
+    """The op that `device` runs next, of those that are ready there. Where it is the only one, no queue is looked at."""
     rank = state.ready_first[device]
     state.ready_size[device] -= 1
     if state.ready_size[device] > 0:
