@@ -43,6 +43,30 @@ def test_a_planner_that_is_left_no_time_is_started_again_gently(tmp_path: Path, 
     assert not any(Path(f"/proc/{pid}").exists() for pid in pids)
 
 
+# Stands for Python itself: a planner beside whose answer a C library prints.
+TALKATIVE = """#!{python}
+import ctypes
+from stepd.daemon import planner_process
+from stepd.daemon.planner_frames import write_frame
+def answer(request, out):
+    for k in range(100):
+        write_frame(out, {{"kind": "progress"}})
+        ctypes.CDLL(None).puts(b"a remark " * 100)
+    write_frame(out, {{"kind": "error", "message": "said"}})
+planner_process.answer = answer
+planner_process.main()
+"""
+
+
+def test_remarks_of_libraries_are_not_taken_for_answers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    talkative = tmp_path / "python"
+    talkative.write_text(TALKATIVE.format(python=sys.executable))
+    talkative.chmod(0o755)
+    monkeypatch.setattr(planner.sys, "executable", str(talkative))
+    with pytest.raises(PlannerError, match=r"^said$"):
+        asyncio.run(PlannerPool(tmp_path, threads=1).plan({"seconds": 1.0}))
+
+
 # Stands for Python itself: compiles for ever, and plans at once.
 COMPILING = """#!{python}
 import os, sys, time

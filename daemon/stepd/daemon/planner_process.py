@@ -214,7 +214,15 @@ def main() -> None:
     """Entry point of the process."""
     if BESIDE not in sys.argv:
         give_way(GENTLE if GENTLY in sys.argv else NICEST)
-    answer(codec.loads(sys.stdin.buffer.read()), sys.stdout.buffer)
+    answer(codec.loads(sys.stdin.buffer.read()), _pipe())
+
+
+def _pipe() -> BinaryIO:
+    """Standard output for frames alone: METIS prints remarks there by itself, by the kilobyte on many devices."""
+    pipe = os.fdopen(os.dup(sys.stdout.fileno()), "wb")
+    with open(os.devnull, "wb") as nowhere:
+        os.dup2(nowhere.fileno(), sys.stdout.fileno())
+    return pipe
 
 
 if __name__ == "__main__":
