@@ -220,7 +220,7 @@ def main() -> None:
 def _pipe() -> BinaryIO:
     """Standard output for frames alone: METIS prints remarks there by itself, by the kilobyte on many devices."""
     pipe = os.fdopen(os.dup(sys.stdout.fileno()), "wb")
-    with open(os.devnull, "wb") as nowhere:
+    with Path(os.devnull).open("wb") as nowhere:
         os.dup2(nowhere.fileno(), sys.stdout.fileno())
     return pipe
 
