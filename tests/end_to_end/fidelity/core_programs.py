@@ -37,6 +37,7 @@ CORE = frozenset(
         "errors.without",
         "failures.cancelled",
         "failures.beside",
+        "failures.drawn",
         "failures.given",
         "failures.first",
         "failures.freed",

@@ -257,3 +257,37 @@ def program_first(record):
             with record.error(f"{k} checked"):
                 sess.run([trains[k // 3 % 2], beside[k // 3 % 2]], {x: np.full([2, 4], lowest), y: [0, label]})
             record.value(f"{k}", sess.run(tf.global_variables()))
+
+
+def program_drawn(record):
+    """Seeded draws behind what fails (a check of the inputs, an index beyond the table, the end of the next batches), beside
+    statistics of the inputs or the training on the batch before."""
+    x, ids = tf.placeholder(tf.float32, [None, 4], name="x"), tf.placeholder(tf.int32, [None], name="ids")
+    finite = tf.where(tf.is_finite(x), x, tf.zeros_like(x))
+    with tf.variable_scope("seen", use_resource=True):
+        kept = tf.get_variable("kept", [4], initializer=tf.zeros_initializer(), trainable=False)
+        w = tf.get_variable("w", [4, 4], initializer=tf.constant_initializer(0.2))
+        table = tf.get_variable("table", [5, 4], initializer=tf.random_uniform_initializer(seed=5))
+    seen = kept.assign_add(0.1 * (tf.reduce_mean(finite, 0) - kept))
+    following = tf.data.make_initializable_iterator(tf.data.Dataset.range(8).map(lambda k: tf.fill([4], k)).batch(2))
+    later = tf.cast(following.get_next(), tf.float32) * 0.1
+    later += tf.random_normal(tf.shape(later), seed=7) * 0.01
+    checked = tf.nn.dropout(tf.debugging.check_numerics(x, "inputs"), rate=0.3, seed=3)
+    looked_up = tf.nn.embedding_lookup(table, ids)
+    looked_up += tf.random_uniform(tf.shape(looked_up), seed=4)
+    optimizer = tf.train.AdamOptimizer(0.01)
+
+    def trained(value):
+        return optimizer.minimize(tf.reduce_mean(tf.square(tf.tanh(tf.matmul(value, w)) - 0.3)))
+
+    steps = [[trained(checked), seen], [trained(looked_up), seen], [later, trained(x)]]
+    with tf.Session() as sess:
+        sess.run([tf.global_variables_initializer(), following.initializer])
+        for k in range(30):
+            batch = np.sin(np.arange(12.0).reshape(3, 4) + k)
+            batch[1, 1] = np.nan if k // 3 % 4 == 2 and k % 3 < 2 else batch[1, 1]
+            with record.error(f"{k}"):
+                sess.run(steps[k % 3], {x: batch, ids: [k % 5, 9 if k // 3 % 4 == 3 else 1]})
+            if k % 15 == 14:
+                sess.run(following.initializer)
+            record.value(f"after {k}", sess.run(tf.global_variables()))

@@ -40,6 +40,29 @@ def program_profile_context(record):
     record.value("written", sorted(str(p) for p in Path("profiles").rglob("*") if p.is_file()))
 
 
+def program_traced_shapes(record):
+    """What the program's own traces say of its ops: one line each, of shapes that they may have."""
+    x, _, loss, train = model()
+    graph = tf.get_default_graph()
+    with tf.Session() as sess:
+        sess.run(tf.global_variables_initializer())
+        for k in range(12):
+            metadata = tf.RunMetadata()
+            sess.run([loss, train], {x: feed(k)}, tf.RunOptions(trace_level=tf.RunOptions.FULL_TRACE), metadata)
+            ops = {op.name: op for op in graph.get_operations()}
+            told = [stats for device in metadata.step_stats.dev_stats for stats in device.node_stats if stats.node_name in ops]
+            record.value(
+                f"{k} several lines",
+                sorted({stats.node_name for stats in told if len([s for s in told if s.node_name == stats.node_name]) > 1}),
+            )
+            for stats in told:
+                for output in stats.output:
+                    shape = tf.TensorShape([dim.size for dim in output.tensor_description.shape.dim])
+                    known = ops[stats.node_name].outputs[output.slot : output.slot + 1]
+                    if not (known and known[0].shape.is_compatible_with(shape)):
+                        record.value(f"{k} {stats.node_name}", f"output {output.slot} of {shape}")
+
+
 def program_model_analyzer(record):
     """tf.profiler: parameters and operations from the graph, and run metadata of some steps added up by op."""
     x, _, loss, train = model()

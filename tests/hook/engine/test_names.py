@@ -60,6 +60,18 @@ def test_traces_show_no_own_names_in_attributes() -> None:
     assert told.attr["T"].type == 1 and told.attr["T"].WhichOneof("value") == "type"
 
 
+def test_traces_show_nothing_that_stands_for_no_op() -> None:
+    metadata = config_pb2.RunMetadata()
+    besides = ("open", "always", "there0", "there0-given", "t00001", "sent2", "fetched", "last", "stepd_7")
+    stats, nodes = metadata.step_stats.dev_stats.add().node_stats, metadata.partition_graphs.add().node
+    for name in ("x-stepd_2", "x-stepd_2-part1", *(f"x-stepd_2-{word}" for word in besides)):
+        stats.add(node_name=name)
+        nodes.add(name=name, input=["y-stepd_2-sent2", "^z-stepd_2", "^x-stepd_2-open", "^x-stepd_2-there0"])
+    told = config_pb2.RunMetadata.FromString(names.repair_metadata(metadata.SerializeToString(), {}))
+    assert [each.node_name for each in told.step_stats.dev_stats[0].node_stats] == ["x", "x"]
+    assert [(node.name, *node.input) for node in told.partition_graphs[0].node] == [("x", "y", "^z")] * 2
+
+
 class _BrokenError(Exception):
     def __init__(self, message: str) -> None:
         super().__init__(message)

@@ -12,10 +12,11 @@ tf = pytest.importorskip("tensorflow.compat.v1")
 from tensorflow.core.framework import graph_pb2  # noqa: E402
 
 from stepd.hook.engine import capi, requests  # noqa: E402
+from stepd.hook.engine.classify import classify  # noqa: E402
 from stepd.hook.engine.graphview import GraphView  # noqa: E402
-from stepd.hook.engine.kinds import step_kind  # noqa: E402
+from stepd.hook.engine.kinds import Kind, step_kind  # noqa: E402
 from stepd.hook.engine.races import races, to_keep  # noqa: E402
-from stepd.hook.engine.reads import First, common, first_reads, serves  # noqa: E402
+from stepd.hook.engine.reads import First, Unordered, common, first_reads, serves  # noqa: E402
 from stepd.hook.model import LiveStrategy  # noqa: E402
 from stepd.hook.order.steps import executed  # noqa: E402
 
@@ -164,3 +165,23 @@ def test_in_a_copy_the_write_waits_for_the_read_and_nothing_is_dragged(hooked: C
     assert float(first) in (0.0, 1.0) and found == [2.0 + i for i in range(8)] and last == 11.0
     assert waits == {beside: True, alone: False}
     assert copies[alone].ops.name_of(writer) != writer
+
+
+@pytest.mark.parametrize("seed", [None, 3])
+def test_updates_stay_beside_a_check_that_a_seeded_draw_needs(seed: int | None) -> None:
+    """The draw is the program's own op in every copy, and so is the check, which cannot be made to wait for them."""
+    with tf.Graph().as_default() as graph:
+        x = tf.placeholder(tf.float32, [None, 3], name="x")
+        checked = tf.debugging.check_numerics(x, "x", name="check")
+        noise = tf.random_uniform(tf.shape(checked), seed=seed, name="noise") + checked
+        kept = tf.get_variable("kept", [3], initializer=tf.zeros_initializer(), use_resource=True)
+        mean = tf.reduce_mean(x, 0, name="mean")
+        update = kept.assign_add(mean).op
+    view, unordered = view_of(graph), Unordered(lambda view, name: "", lambda *_: None)
+    kind = Kind(step_kind(["x:0"], [noise.name], [update.name]), ((), (), ()))
+    unordered.learn(view, [kind])
+    held = classify(view).held
+    staying = unordered.stay_beside(view, held)
+    assert (staying.keys() >= {update.name, "mean", "kept"}) == (seed is not None)
+    assert (First(update.name, "check") in unordered.first(kind, held)) == (seed is None)
+    assert unordered.stay_beside(view, held) == {} and unordered.kept.keys() >= staying.keys()

@@ -10,6 +10,9 @@ from typing import Any
 # "<its name>-stepd_<number>-<words>".
 _OWN = re.compile(r"stepd_\d+/.*|.*-stepd_\d+(?:-[a-z][a-z0-9]*)*", re.DOTALL)
 _MARK = re.compile(r"stepd_(\d+)/|-stepd_(\d+)(?:-[a-z][a-z0-9]*)*")
+# What copies run besides, which stands for no op: what is waited for in the place of others, and what hands a value on.
+_WAITED_FOR = re.compile(r"\^?.*-stepd_\d+-(?:open|always|there\d+(?:-given)?)", re.DOTALL)
+_HANDING_ON = re.compile(r".*-stepd_\d+-(?:t\d+|sent\d+|fetched|last|stepd_\d+)", re.DOTALL)
 # Numbers that the program's own names use.
 _foreign: set[str] = set()
 LOWEST = ".-stepd_0"  # a name before all others
@@ -201,8 +204,8 @@ def repair_metadata(data: bytes, aliases: dict[str, str]) -> bytes:
                     node.attr[COLOCATION].CopyFrom(node.attr[LEFT])
                     del node.attr[LEFT]
             node.name = user_text(node.name, aliases)
-            for i, source in enumerate(node.input):
-                node.input[i] = user_text(source, aliases)
+            sources = [user_text(source, aliases) for source in node.input if not _WAITED_FOR.fullmatch(source)]
+            node.input[:] = sources
             for value in node.attr.values():  # what a transfer carries, with whom an op lies
                 if value.HasField("list"):
                     value.list.s[:] = [_user_bytes(one, aliases) for one in value.list.s]
@@ -216,8 +219,9 @@ def _user_bytes(data: bytes, aliases: dict[str, str]) -> bytes:
 
 
 def _is_besides(name: str) -> bool:
-    """Is it something that runs of copies are asked for besides what the program asks for?"""
-    return name == LOWEST or name.startswith(_BALLAST)
+    """Is it something that copies run besides what the program asks for, which stands for no op of the program's?"""
+    besides = _WAITED_FOR.fullmatch(name) or _HANDING_ON.fullmatch(name)
+    return name == LOWEST or name.startswith(_BALLAST) or besides is not None
 
 
 def _drop(items: Any, unwanted: Callable[[Any], bool]) -> None:

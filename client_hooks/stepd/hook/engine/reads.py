@@ -201,6 +201,18 @@ class Unordered:
         self.kept |= more
         return more
 
+    def stay_beside(self, view: GraphView, held: Collection[str]) -> dict[str, str]:
+        """What should come before an op that copies share with the original, `held`, and cannot be made to: nothing is added to
+        that one. It stays on its device with all that it needs, where it runs to its end, as plainly. Returns what is new, and
+        why."""
+        before = {pair.read: pair.write for known in self._settled.values() for pair in known.reads if pair.write in held}
+        new: dict[str, str] = {}
+        for read, write in before.items():
+            needed = dict.fromkeys(view.ancestors([read]), f"{read} comes before {write}, which stays")
+            new |= {name: why for name, why in needed.items() if name not in self.kept}
+        self.kept |= new
+        return new
+
     def settled(self, view: GraphView, step: StepKind) -> bool:
         """Is all that the step reads and writes in some order, by the graph or because the read comes first?"""
         if step not in self._settled:

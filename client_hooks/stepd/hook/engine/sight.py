@@ -123,8 +123,13 @@ class Sight:
             self._classes, self._heard = None, {}
         if self._classes is None:
             assert self._view is not None
-            tied = {**self._tied(), **self._busy, **self._unordered.kept, **self._given}
-            self._classes = classify(self._view, self._shared_variables, tied, functools.partial(home, self._view, self._devices))
+            self._classes = self._classify(self._view)
+            if self._unordered.stay_beside(self._view, self._classes.held):
+                self._classes = self._classify(self._view)
+
+    def _classify(self, view: GraphView) -> Classes:
+        tied = {**self._tied(), **self._busy, **self._unordered.kept, **self._given}
+        return classify(view, self._shared_variables, tied, functools.partial(home, view, self._devices))
 
     def _tied(self) -> dict[str, str]:
         placer = self._mirror.placer
@@ -161,6 +166,7 @@ class Sight:
         returns what of it is new."""
         kinds = list(kinds)
         new = {**self._unordered.learn(self.view(), kinds), **self._fetched_handles(kinds)}
+        new |= self._unordered.stay_beside(self.view(), self.classes().held)
         if new:
             self._classes = None
         return new
