@@ -208,8 +208,12 @@ class Unordered:
         before = {pair.read: pair.write for known in self._settled.values() for pair in known.reads if pair.write in held}
         new: dict[str, str] = {}
         for read, write in before.items():
-            needed = dict.fromkeys(view.ancestors([read]), f"{read} comes before {write}, which stays")
-            new |= {name: why for name, why in needed.items() if name not in self.kept}
+            stack = [read]
+            while stack:
+                name = stack.pop()
+                if name not in new and name not in self.kept:  # what is kept is kept with all that it needs
+                    new[name] = f"{read} comes before {write}, which stays"
+                    stack += [source for source, _ in view.nodes[name].inputs]
         self.kept |= new
         return new
 
