@@ -44,6 +44,7 @@ CORE = frozenset(
         "failures.looked_up",
         "failures.outside",
         "failures.refused",
+        "failures.summarized",
         "failures.unset",
         "exports.served",
         "extended.scopes",

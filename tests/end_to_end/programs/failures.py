@@ -4,6 +4,7 @@ import os
 
 import numpy as np
 import tensorflow.compat.v1 as tf
+import tensorflow.compat.v2 as tf2
 from tensorflow.python.framework import function
 
 
@@ -291,3 +292,29 @@ def program_drawn(record):
             if k % 15 == 14:
                 sess.run(following.initializer)
             record.value(f"after {k}", sess.run(tf.global_variables()))
+
+
+def program_summarized(record):
+    """Summaries of TensorFlow 2's kind, and the step that an accumulator knows, beside checks and the end of data."""
+    x = tf.placeholder(tf.float32, [None, 4], name="x")
+    h, _ = _normalized(tf.where(tf.is_finite(x), x, tf.zeros_like(x)), 4)
+    following = tf.data.make_initializable_iterator(tf.data.Dataset.range(3))
+    accumulator = tf.ConditionalAccumulator(tf.float32, [])
+    writer = tf2.summary.create_file_writer("told")
+    with writer.as_default(step=tf.constant(1, tf.int64)):
+        tf2.summary.write("mean", tf.reduce_mean(h))
+        tf2.summary.write("largest", tf.reduce_max(h))
+    told = [tf.summary.all_v2_summary_ops(), accumulator.set_global_step(tf.cast(tf.reduce_sum(tf.square(h)), tf.int64))]
+    ends = [tf.debugging.check_numerics(x, "x"), following.get_next()]
+    with tf.Session() as sess:
+        sess.run([tf.global_variables_initializer(), following.initializer, writer.init()])
+        for k in range(16):
+            batch = np.sin(np.arange(8.0).reshape(2, 4) + k)
+            batch[1, 1] = np.nan if k % 4 == 2 else batch[1, 1]
+            with record.error(f"{k}"):
+                sess.run([told, ends[k % 2]], {x: batch})
+            sess.run(writer.flush())
+            paths = [os.path.join("told", name) for name in sorted(os.listdir("told"))]
+            values = [value for path in paths for event in tf.train.summary_iterator(path) for value in event.summary.value]
+            for tag in ("mean", "largest"):
+                record.value(f"{tag} {k}", [tf.make_ndarray(value.tensor) for value in values if value.tag == tag])

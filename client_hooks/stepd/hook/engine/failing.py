@@ -32,6 +32,9 @@ _PYTHON = frozenset({"PyFunc", "EagerPyFunc", "PyFuncStateless", "Print", "Print
 _UPDATES = frozenset({
     "RngReadAndSkip", "RngSkip", "LookupTableInsertV2", "LookupTableRemoveV2", "LookupTableImportV2",
     "AccumulatorApplyGradient", "SparseAccumulatorApplyGradient", "ResourceAccumulatorApplyGradient",
+    "AccumulatorSetGlobalStep", "ResourceAccumulatorSetGlobalStep", "ImportEvent", "WriteSummary",
+    "WriteScalarSummary", "WriteHistogramSummary", "WriteImageSummary", "WriteAudioSummary", "WriteGraphSummary",
+    "WriteRawProtoSummary",
 })  # fmt: skip
 # What is done once and shows outside: calls of Python, texts, files. The former may wait for others.
 _EFFECTS = _PYTHON | {"WriteFile", "Save", "SaveSlices", "SaveV2"}
