@@ -36,7 +36,7 @@ _UPDATES = frozenset({
     "WriteScalarSummary", "WriteHistogramSummary", "WriteImageSummary", "WriteAudioSummary", "WriteGraphSummary",
     "WriteRawProtoSummary",
 })  # fmt: skip
-# What is done once and shows outside: calls of Python, texts, files. The former may wait for others.
+# What is done once and shows outside: calls of Python and texts, which may wait for others, and files.
 _EFFECTS = _PYTHON | {"WriteFile", "Save", "SaveSlices", "SaveV2"}
 _OUTSIDE = _EFFECTS | {"Restore", "RestoreSlice", "RestoreV2"}
 # Handles that are given something, but for which nobody waits.
@@ -102,7 +102,7 @@ def updates_first(
             if not (until(before, update, end) or until(before, end, last))
             and not (before.some(known, last) and any(name != update and before.is_before(name, last) for name in others))
             and not any(until(before, other, last) for other in (*late, *cut))
-            and (alone or view.nodes[update].op not in _EFFECTS)
+            and (alone or view.nodes[update].op not in _PYTHON)
             and unsure.may_wait(end, last)
         }
     waiting = [end for end in may_fail.ends if any(end == other for _, other in pairs)]

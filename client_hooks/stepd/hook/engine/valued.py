@@ -12,7 +12,10 @@ from typing import NamedTuple
 from stepd.hook.engine.graphview import GraphView, split_input
 from stepd.hook.engine.kinds import Kind, Kinds
 from stepd.hook.engine.races import users, variables
+from stepd.hook.order.conditions import NONE, conditions
+from stepd.hook.order.rounds import may_need
 from stepd.hook.order.steps import executed
+from stepd.hook.order.walk import sorted_by_needs
 from stepd.hook.ports import StepKind
 
 _ASSIGNS = frozenset({"Assign", "AssignVariableOp"})
@@ -21,6 +24,7 @@ _FREES = frozenset({"DestroyResourceOp"})
 
 class _Uses(NamedTuple):
     needed: frozenset[str]  # variables, by the first op of each, whose values it takes and does not assign itself
+    at_times: frozenset[str]  # of these the ones that it takes in branches, loops and functions alone: it may end well without
     full: frozenset[str]  # the ops of all variables that have a value after it has ended well
     freed: frozenset[str]  # the ops of variables that it takes the values from
 
@@ -38,18 +42,16 @@ class Valued:
 
     def lacking(self, view: GraphView, kind: Kind) -> list[str]:
         """Variables that a run of `kind` needs and that no run of the session shows to have a value."""
-        known = len(self._kinds.by_handles)
-        if not kind.ended_well or known != self._known:
+        uses, known = self._of(view, kind.step), len(self._kinds.by_handles)
+        unsure = uses.at_times if kind.ended_well else uses.needed
+        if known != self._known or not unsure <= self._full:
             self._known = known
             for other in self._kinds.all():
                 self._freed |= self._of(view, other.step).freed
                 if other.ended_well and other.step not in self._said:
                     self._said.add(other.step)
                     self._full |= self._of(view, other.step).full
-        if kind.ended_well and not self._freed:
-            return []
-        needed = self._of(view, kind.step).needed
-        return sorted(needed & self._freed if kind.ended_well else needed - (self._full - self._freed))
+        return sorted((uses.needed & self._freed) | (unsure - self._full))
 
     def found(self, names: Iterable[str]) -> None:
         """These have values."""
@@ -63,15 +65,20 @@ class Valued:
 
 def _uses(view: GraphView, kind: StepKind) -> _Uses:
     step = executed(view, kind)
+    order = sorted_by_needs(may_need(view, step))
+    held = conditions(view, order) if order is not None else {}
     fetched = {split_input(name)[0] for name in kind.fetches}
-    needed, full, freed = set[str](), set[str](), set[str]()
+    needed, at_times, full, freed = set[str](), set[str](), set[str](), set[str]()
     for first, alike in variables(view, step).items():
         readers, writers = users(view, step, alike)
         itself = any(name in fetched and view.nodes[name].op != "VarHandleOp" for name in alike)
         if readers or writers or itself:
-            full.update(alike)
+            always = itself or any(held.get(name) == NONE and not view.bodies(view.nodes[name].proto) for name in readers + writers)
+            if always:
+                full.update(alike)
             if not any(view.nodes[name].op in _ASSIGNS for name in writers):
                 needed.add(first)
+                at_times.update(() if always else (first,))
         if any(view.nodes[user].op in _FREES and user in step for name in alike for user in view.consumers[name]):
             freed.update(alike)
-    return _Uses(frozenset(needed), frozenset(full), frozenset(freed))
+    return _Uses(frozenset(needed), frozenset(at_times), frozenset(full), frozenset(freed))
