@@ -172,12 +172,16 @@ def _of_sizes(
     met: dict[frozenset[str], list[str]] = {}
     for name in order:
         reads = [read for read in view.nodes[name].inputs if read[1] >= 0 and read[0] in sizes]
-        read = {sizes[source] for source, index in reads if not _is_known(shapes(source, index))}
+        read = {
+            sizes[source] for source, index in reads if view.nodes[source].op in _OF_A_SHAPE or not _is_known(shapes(source, index))
+        }
         if read:
             sizes[name] = frozenset().union(*read)
         if len(read) > 1:
             met.setdefault(sizes[name], []).append(name)
-    return {first: others for first, *others in met.values() if view.nodes[first].op in _OF_SIZES or first in unneeded}
+    # What is given shapes alone, in gradients, may come before the values meet in any order that is told here.
+    found = [sorted(names, key=lambda name: view.nodes[name].op == "BroadcastGradientArgs") for names in met.values()]
+    return {first: others for first, *others in found if view.nodes[first].op in _OF_SIZES or first in unneeded}
 
 
 def _is_known(shape: tuple[int, ...] | None) -> bool:
