@@ -363,13 +363,15 @@ def test_updates_come_before_look_ups_of_what_is_fed() -> None:
 
 
 def test_updates_come_before_two_batches_meet_and_gradients_after() -> None:
-    with tf.Graph().as_default():
+    with tf.Graph().as_default() as graph:
         x, y = (tf.placeholder(tf.float32, [None, 3]) for _ in range(2))
         w, mean = (tf.get_variable(name, [3, 3], use_resource=True) for name in ("w", "mean"))
         h = tf.matmul(x, w)
         averaged = mean.assign(tf.matmul(h, h, transpose_a=True)).op
-        found = pairs(tf.train.GradientDescentOptimizer(0.1).minimize(tf.reduce_mean(tf.square(h - y))), averaged, feeds=(x, y))
-        assert found == {("AssignVariableOp", "Sub"), ("Sub", "BroadcastGradientArgs")}
+        train = tf.train.GradientDescentOptimizer(0.1).minimize(tf.reduce_mean(tf.square(h - y)))
+        found = {("AssignVariableOp", "Sub"), ("Sub", "BroadcastGradientArgs")}
+        assert pairs(train, averaged, feeds=(x, y)) == found
+        assert pairs(train, averaged, feeds=(x, y), shapes=static_shapes(graph)) == found  # shapes that are known, of unknown ones
         rate = tf.placeholder(tf.float32, [])
         assert pairs(averaged, h - rate, feeds=(x, rate)) == set()
         assert pairs(averaged, h - tf.tanh(h), feeds=(x,)) == set()
