@@ -37,6 +37,8 @@ CORE = frozenset(
         "errors.without",
         "failed.branch",
         "failed.filed",
+        "failed.looped",
+        "failed.sized",
         "failed.unsuited",
         "failures.cancelled",
         "failures.beside",

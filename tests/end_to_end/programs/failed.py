@@ -17,6 +17,16 @@ def _trained(x, name, depth=4):
     return tf.train.AdamOptimizer(0.01).minimize(tf.reduce_mean(tf.square(h - 0.3)), count)
 
 
+def _three_times(record, train, ends, feed_of):
+    """Each of `ends` beside training three times, and amiss at the third."""
+    with tf.Session() as sess:
+        sess.run([tf.global_variables_initializer(), tf.local_variables_initializer()])
+        for k in range(3 * len(ends)):
+            with record.error(f"{k}"):
+                sess.run([ends[k // 3], train], feed_of(k, k % 3 == 2))
+            record.value(f"after {k}", sess.run(tf.global_variables()))
+
+
 def program_branch(record):
     """A variable that is given its value late, and is read in a branch that is seldom taken, of both generations."""
     x, taken = tf.placeholder(tf.float32, [2, 4], name="x"), tf.placeholder(tf.bool, [], name="taken")
@@ -81,17 +91,63 @@ def program_unsuited(record):
         tf.io.deserialize_many_sparse(tf.where(bad, tf.constant([["a", "b", "c"]]), serialized), tf.float32),
         tf.math.segment_min(x, ids[:2]),
     ]
-    with tf.Session() as sess:
-        sess.run(tf.global_variables_initializer())
-        for k in range(3 * len(ends)):
-            amiss = k % 3 == 2
-            feed = {
-                x: np.sin(np.arange(8.0).reshape(2, 4) + k),
-                bad: amiss,
-                text: b"",
-                size: 0 if amiss else 1,
-                ids: [3, 7] if amiss else [0, 1],
-            }
-            with record.error(f"{k}"):
-                sess.run([ends[k // 3], train], feed)
-            record.value(f"after {k}", sess.run(tf.global_variables()))
+
+    def feed_of(k, amiss):
+        wrong = {bad: amiss, text: b"", size: 0, ids: [3, 7]} if amiss else {bad: amiss, text: b"", size: 1, ids: [0, 1]}
+        return {x: np.sin(np.arange(8.0).reshape(2, 4) + k), **wrong}
+
+    _three_times(record, train, ends, feed_of)
+
+
+def program_sized(record):
+    """What is fed has another size than what it meets: products, sums, parts, variables, accumulators, tables; and places to write."""
+    x, y = tf.placeholder(tf.float32, [2, 4], name="x"), tf.placeholder(tf.float32, [None, None], name="y")
+    train, ids = _trained(x, "net"), tf.placeholder(tf.int32, [None], name="ids")
+    with tf.variable_scope("", use_resource=True, initializer=tf.zeros_initializer()):
+        kept, places = tf.get_variable("kept", [2, 4]), tf.get_variable("places", [5])
+    empty = {"empty_key": 7, "deleted_key": -1}
+    ends = [
+        tf.matmul(y, tf.ones([4, 2])),
+        y + tf.ones([2, 4]),
+        tf.concat([y, tf.ones([2, 4])], 0),
+        tf.stack([y, tf.ones([2, 4])]),
+        tf.einsum("ij,kj->ik", y, tf.ones([3, 4])),
+        tf.broadcast_to(y, [2, 4]),
+        tf.image.non_max_suppression(tf.ones([2, 4]), y[:, 0], 2),
+        tf.assign(kept, y),
+        tf.assign_add(kept, y),
+        tf.ConditionalAccumulator(tf.float32, [2, 4]).apply_grad(y),
+        tf.lookup.experimental.DenseHashTable(tf.int32, tf.float32, 0.0, **empty).insert(ids, tf.cast(ids, tf.float32)),
+        tf.scatter_add(places, ids, tf.ones_like(ids, tf.float32)),
+        tf.scatter_nd_update(places, ids[:, None], tf.ones_like(ids, tf.float32)),
+    ]
+
+    def feed_of(k, amiss):
+        wrong = {y: np.ones((3, 3)), ids: [3, 7]} if amiss else {y: np.ones((2, 4)), ids: [0, 1]}
+        return {x: np.sin(np.arange(8.0).reshape(2, 4) + k), **wrong}
+
+    _three_times(record, train, ends, feed_of)
+
+
+def program_looped(record):
+    """What refuses something in a loop of the first generation, beside training."""
+    x, n = tf.placeholder(tf.float32, [2, 4], name="x"), tf.placeholder(tf.int32, [], name="n")
+    train, ids = _trained(x, "net"), tf.placeholder(tf.int32, [None], name="ids")
+
+    def checked(i, total):
+        with tf.control_dependencies([tf.Assert(tf.logical_or(i < 1, n > 1), ["round", i])]):
+            return i + 1, total + 1.0
+
+    ends = [
+        tf.while_loop(lambda i, _: i < 3, checked, (0, 1.0)),
+        tf.while_loop(
+            lambda i, _: i < 3, lambda i, c: (i + 1, tf.check_numerics(c * 0.5 / tf.cast(n - 1, tf.float32), "c")), (0, 1.0)
+        ),
+        tf.map_fn(lambda place: tf.gather(tf.range(5), place), ids),
+        tf.cond(n > 0, lambda: tf.while_loop(lambda i, _: i < 3, checked, (0, 1.0)), lambda: (0, 0.0)),
+    ]
+
+    def feed_of(k, amiss):
+        return {x: np.sin(np.arange(8.0).reshape(2, 4) + k), n: 1 if amiss else 2, ids: [3, 7] if amiss else [0, 1]}
+
+    _three_times(record, train, ends, feed_of)

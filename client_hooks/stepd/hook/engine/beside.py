@@ -7,14 +7,13 @@ a range, so many copies. It must not know what waits for whom.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 
 from tensorflow.python.framework import tensor_util
 
+from stepd.hook.engine.fitting import Shapes, may_not_fit
 from stepd.hook.engine.graphview import GraphView, Node
 from stepd.hook.order.ties import FLOATS
-
-Shapes = Callable[[str, int], tuple[int, ...] | None]  # of an op's output, with -1 where unknown; None: of no known rank
 
 # The inputs that may not suit: where to begin, how many, which axis, which places, texts.
 _INPUTS = {
@@ -29,7 +28,8 @@ _INPUTS = {
     "UnicodeTranscode": (0,), "RegexReplace": (1,), "RegexFullMatch": (1,), "SparseFillEmptyRows": (0,), "SparseAdd": (0, 3),
     "ResizeBilinear": (1,), "ResizeNearestNeighbor": (1,), "ResizeBicubic": (1,), "Pow": (1,), "Bincount": (0, 1),
     "HistogramFixedWidth": (1,), "TensorArrayReadV3": (1,), "TensorArrayWriteV3": (1,), "TensorListGetItem": (1,),
-    "TensorListSetItem": (1,),
+    "TensorListSetItem": (1,), "TensorArrayGatherV3": (1,), "IteratorFromStringHandleV2": (0,), "AudioSummaryV2": (2,),
+    "BatchDatasetV2": (1,), "ShuffleDatasetV3": (1,),
 }  # fmt: skip
 
 
@@ -45,10 +45,12 @@ def beside(view: GraphView, order: Sequence[str], updates: Iterable[str]) -> fro
 def inputs(view: GraphView, name: str, shapes: Shapes) -> tuple[int, ...]:
     """The inputs of an op that it may fail of."""
     node = view.nodes[name]
-    if node.op == "Pow" and node.proto.attr["T"].type in FLOATS:
-        return ()
-    if node.op == "ConcatV2":
-        return (node.proto.attr["N"].i,)
+    unfit = may_not_fit(view, name, shapes)
+    if unfit or (node.op == "Pow" and node.proto.attr["T"].type in FLOATS):
+        return unfit
+    many = node.proto.attr["N"].i
+    if node.op in ("ConcatV2", "SparseConcat"):
+        return (many,) if node.op == "ConcatV2" else tuple(range(2 * many, 3 * many))
     return (0, *_INPUTS[node.op]) if node.op == "Reshape" and not _fits(view, node, shapes) else _INPUTS.get(node.op, ())
 
 

@@ -8,6 +8,7 @@ fail of values, where others fail of shapes.
 
 from __future__ import annotations
 
+import functools
 import itertools
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
@@ -15,8 +16,9 @@ from typing import Any
 
 from stepd.hook.engine import calls, op_defs, rules
 from stepd.hook.engine.before import Before
-from stepd.hook.engine.beside import Shapes
-from stepd.hook.engine.fallible import FAILING, VALUE, bodies, fallible
+from stepd.hook.engine.entrances import entered, entrances
+from stepd.hook.engine.fallible import FAILING, VALUE, bodies, fallible, is_usual
+from stepd.hook.engine.fitting import Shapes
 from stepd.hook.engine.graphview import GraphView, name_of_state, split_input
 from stepd.hook.engine.op_defs import function_attrs, holds_state, is_pure
 from stepd.hook.engine.races import HAND_ON, is_write, races
@@ -76,6 +78,10 @@ def updates_first(
     ends = [*updates, *meeting, *ended, *received, *(name for race in racing for name in race)]
     ends += [*may_fail.ends, *may_fail.unsure, *(other for _, other in may_fail.alike)]
     held = conditions(view, order)
+    # In loops of the first generation those that are there to fail, or look at values as others do; all of the loop waits then.
+    doors = entrances(view, order, [end for end in may_fail.ends if is_usual(view, end)])
+    held |= {end: entered(view, held, door) for end, door in doors.items()}
+    after = {end: view.descendants([door]) for end, door in doors.items()}
     # What has been done when it runs, whichever branch is taken: the update, or what joins the branches behind it.
     done = {update: [update, *_joins(view, run, held, update)] for update in updates}
     before = Before(view, run, fed, dict.fromkeys(itertools.chain(ends, *done.values())))
@@ -84,7 +90,10 @@ def updates_first(
     pairs = set[tuple[str, str]]()
     for end in may_fail.ends:
         earlier = {name for name in meeting if before.is_before(name, end)}
-        if not _may_come_late(before, end, met, earlier) or _parts(before, end, orders):
+        # What `end` is, or would come late with it.
+        late_with = after[end].__contains__ if end in after else functools.partial(until, before, end)
+        later = set(filter(late_with, met))
+        if not _may_come_late(met, earlier, later) or _parts(late_with, orders):
             continue
         # Whoever waits in a queue, say, may wait for what others do who wait for this; and what is heard of stays what it is.
         others = [name for name in ended if not until(before, name, end)] + unsure.hiding(end)
@@ -92,14 +101,14 @@ def updates_first(
         # A transfer that there is plainly, too, ends if it would come later.
         cut = [name for name in received if depths[name] > depths[end]]
         # Python may wait for anybody, but for a check from which nothing comes that others could meet.
-        alone = not any(until(before, end, name) for name in met if view.nodes[name].op not in rules.CHECKS)
+        alone = not any(view.nodes[name].op not in rules.CHECKS for name in later)
         # The order of a read and a write stays what it plainly is.
-        late = [other for race in racing for one, other in (race, race[::-1]) if until(before, end, one)]
+        late = [other for race in racing for one, other in (race, race[::-1]) if late_with(one)]
         pairs |= {
             (last, end)
             for update in updates
             for last in [next((name for name in done[update] if _implies(held, end, name) and until(before, update, name)), end)]
-            if not (until(before, update, end) or until(before, end, last))
+            if not (until(before, update, end) or late_with(last))
             and not (before.some(known, last) and any(name != update and before.is_before(name, last) for name in others))
             and not any(until(before, other, last) for other in (*late, *cut))
             and (alone or view.nodes[update].op not in _PYTHON)
@@ -109,7 +118,8 @@ def updates_first(
     # Where the same sizes meet again, in the gradients, say, nothing is to fail sooner; nor what fails of the same plainly later.
     sooner = {(end, other) for end, other in may_fail.alike if end in waiting and not before.is_before(end, other)}
     sooner |= {(end, other) for end in waiting for other in unsure.later(end) if _implies(held, other, end)}
-    return frozenset(sooner.union(_least(before, held, pairs)))
+    outside = {(end, other) for end, other in sooner if end not in doors and end not in after.get(other, ())}
+    return frozenset((one, doors.get(other, other)) for one, other in outside.union(_least(before, held, pairs)))
 
 
 def heard_before(view: GraphView, step: StepKind, failed: str, shapes: Shapes) -> list[str]:
@@ -131,16 +141,15 @@ def _received(view: GraphView, order: Iterable[str], home: Callable[[str], str])
     return [name for name in order if any(homes.get(source, homes[name]) != homes[name] for source, _ in view.nodes[name].inputs)]
 
 
-def _parts(before: Before, end: str, orders: Iterable[tuple[str, str]]) -> bool:
-    """Does the first of one of `orders`, a read mostly, come after `end`, and not the second? That one would come first then."""
-    return any(until(before, end, one) and not before.is_before(end, other) for one, other in orders)
+def _parts(late_with: Callable[[str], bool], orders: Iterable[tuple[str, str]]) -> bool:
+    """Does the first of one of `orders`, a read mostly, come late, and not the second? That one would come first then."""
+    return any(late_with(one) and not late_with(other) for one, other in orders)
 
 
-def _may_come_late(before: Before, end: str, met: Mapping[str, set[Any]], earlier: Collection[str]) -> bool:
-    """May what fails wait, and nobody can tell but by the error? What comes after it would come after these then that meet others
-    in the same and come beside it.
+def _may_come_late(met: Mapping[str, set[Any]], earlier: Collection[str], later: Collection[str]) -> bool:
+    """May what fails wait, and nobody can tell but by the error? What comes `later` with it would come after these then that meet
+    others in the same and come beside it.
     """
-    later = {name for name in met if until(before, end, name)}
     own = set[Any]().union(*(met[name] for name in later))
     others = set[Any]().union(*(met[name] for name in met if name not in later and name not in earlier))
     return own.isdisjoint(others) and not (own and others and _ANY in own | others)

@@ -11,7 +11,8 @@ from operator import and_, or_
 from typing import Any, NamedTuple
 
 from stepd.hook.engine import rules
-from stepd.hook.engine.beside import Shapes, beside, inputs
+from stepd.hook.engine.beside import beside, inputs
+from stepd.hook.engine.fitting import Shapes, may_not_take
 from stepd.hook.engine.graphview import GraphView, Node, split_input
 from stepd.hook.engine.op_defs import function_attrs, is_stateful
 from stepd.hook.order.ties import FLOATS
@@ -25,8 +26,13 @@ FAILING = rules.CHECKS | {
     "Restore", "RestoreSlice", "RestoreV2",
 }  # fmt: skip
 VALUE = "OptionalGetValue"  # in functions mostly of gradients, which take what the branch before them has put there
+_SCATTERS = frozenset(
+    f"{kind}Scatter{what}"
+    for kind in ("", "Resource")
+    for what in ("Update", "Add", "Sub", "Mul", "Div", "Min", "Max", "NdUpdate", "NdAdd", "NdSub", "NdMin", "NdMax")
+)
 # Of labels, indices, lengths, texts, names of files and matrices -> the inputs that may not suit. Grappler rewrites none of them.
-_OF_VALUES = {
+_OF_VALUES = dict.fromkeys(_SCATTERS, (1,)) | {
     "SparseSoftmaxCrossEntropyWithLogits": (1,), "CTCLoss": (1, 2, 3), "CTCBeamSearchDecoder": (1,), "CTCGreedyDecoder": (1,),
     "InTopK": (1,), "InTopKV2": (1,), "TopKV2": (1,), "EditDistance": (0, 1, 3, 4),
     "Gather": (1,), "GatherV2": (1,), "GatherNd": (1,), "ResourceGather": (1,), "ResourceGatherNd": (1,), "ReverseSequence": (1,),
@@ -52,7 +58,7 @@ _BOUNDED = frozenset({"LookupTableFindV2", "StringToHashBucketFast", "StringToHa
 # What gradients have, too, where the look-up before has found the same good.
 _OF_GRADIENTS = frozenset({
     "ReverseSequence", "ScatterNd", "SegmentSum", "SegmentMean", "UnsortedSegmentSum", "MatrixSolve", "SparseTensorDenseMatMul",
-})  # fmt: skip
+}) | _SCATTERS  # fmt: skip
 # Of which a function that has one in it fails. Others are in those that gradients call, and in what is done to shapes.
 _GATHERS = frozenset({"Gather", "GatherV2", "GatherNd", "ResourceGather", "ResourceGatherNd"})
 _IN_FUNCTIONS = frozenset(_OF_VALUES) - _OF_GRADIENTS - _GATHERS - _OF_INTEGERS - {"TopKV2", "EnsureShape"}
@@ -81,7 +87,8 @@ def fallible(
     fed = {split_input(name) for name in step.feeds}
     unneeded = beside(view, order, updates)
     sizes = _of_sizes(view, order, fed, shapes, unneeded)
-    suiting = {name: inputs(view, name, shapes) for name in unneeded}
+    suiting = {name: inputs(view, name, shapes) if name in unneeded else () for name in order}
+    suiting = {name: found or may_not_take(view, name, shapes) for name, found in suiting.items()}
     there, unsure = _failing(view, order), [*dict.fromkeys((*_of_values(view, order, fed, suiting), *sizes))]
     failing, given = _not_needed(view, order, there, updates), _not_needed(view, order, unsure, updates)
     usual = [name for name in given if not suiting.get(name)]
@@ -153,7 +160,7 @@ def _may_not_suit(node: Node) -> Collection[int]:
 
 def _looks_at_values(inner: Any) -> bool:
     """Does an op of a function, which may look up what the function is given?"""
-    return inner.op in _IN_FUNCTIONS or (inner.op in _GATHERS and ":" not in inner.input[1])
+    return inner.op in _IN_FUNCTIONS or (inner.op in _GATHERS | _SCATTERS and ":" not in inner.input[1])
 
 
 def _behind(view: GraphView, value: tuple[str, int]) -> tuple[str, int]:
@@ -204,6 +211,12 @@ def _not_needed(view: GraphView, order: Iterable[str], ends: Sequence[str], upda
         reached[name] = mask
     needed = reduce(and_, (reached[update] for update in updates if update in reached), -1)
     return [end for end in ends if not bits[end] & needed]
+
+
+def is_usual(view: GraphView, name: str) -> bool:
+    """Is an op there to fail, or does it look at values? Others may fail of what they are given where no update needs them."""
+    inner = [view.nodes[name].op, *(node.op for node in bodies(view, name))]
+    return any(op in FAILING or op in _OF_VALUES for op in inner)
 
 
 def checks(view: GraphView, name: str) -> bool:

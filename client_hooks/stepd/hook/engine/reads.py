@@ -13,7 +13,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import NamedTuple
 
 from stepd.hook.engine import failing, rules
-from stepd.hook.engine.beside import Shapes
+from stepd.hook.engine.fitting import Shapes
 from stepd.hook.engine.graphview import GraphView, name_of_state
 from stepd.hook.engine.kinds import Kind
 from stepd.hook.engine.op_defs import input_types, is_pure, output_types
