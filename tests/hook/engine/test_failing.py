@@ -19,12 +19,18 @@ from stepd.hook.rewrite.shapes import static_shapes  # noqa: E402
 pytestmark = pytest.mark.usefixtures("first_generation")
 
 
+def as_they_are(view: GraphView) -> dict[str, bytes]:
+    return {name: node.proto.SerializeToString(deterministic=True) for name, node in view.nodes.items()}
+
+
 def pairs(*targets: Any, feeds: tuple[Any, ...] = (), shapes: Any = lambda *_: None) -> set[tuple[str, str]]:
     """(op type of the update, of what may fail) of a step."""
     graph = tf.get_default_graph()
     view = GraphView.parse(graph.as_graph_def().SerializeToString(), lambda name: name)
     names = [each.name if isinstance(each, tf.Operation) else each.op.name for each in targets]
+    before = as_they_are(view)
     found = updates_first(view, step_kind([feed.name for feed in feeds], [], names), shapes=shapes)
+    assert as_they_are(view) == before  # an attribute that is asked for where there is none would be there from now on
     return {(view.nodes[update].op, view.nodes[end].op) for update, end in found}
 
 

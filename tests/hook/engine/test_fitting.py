@@ -21,7 +21,10 @@ def asked(question: Callable[..., tuple[int, ...]], value: Any) -> tuple[int, ..
     graph = tf.get_default_graph()
     view = GraphView.parse(graph.as_graph_def().SerializeToString(), lambda name: name)
     op = value if isinstance(value, tf.Operation) else value.op
-    return question(view, op.name, static_shapes(graph))
+    before = {name: node.proto.SerializeToString(deterministic=True) for name, node in view.nodes.items()}
+    found = question(view, op.name, static_shapes(graph))
+    assert before == {name: node.proto.SerializeToString(deterministic=True) for name, node in view.nodes.items()}
+    return found
 
 
 def given(*shape: int | None) -> Any:
@@ -85,3 +88,5 @@ def test_what_stays_takes_its_own_shape_and_a_dense_table_no_key_of_its_own() ->
         assert asked(may_not_take, table.insert(ids, free)) == (2,)
         assert asked(may_not_take, table.insert(ids, given(None, 4))) == ()
         assert asked(may_not_take, dense.insert(ids, ids)) == (1,)
+        behind = tf.raw_ops.AssignAddVariableOp(resource=tf.identity(kept.handle), value=free)
+        assert asked(may_not_take, behind) == ()  # of what shape the variable is is not looked up

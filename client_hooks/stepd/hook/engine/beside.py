@@ -48,8 +48,8 @@ def inputs(view: GraphView, name: str, shapes: Shapes) -> tuple[int, ...]:
     unfit = may_not_fit(view, name, shapes)
     if unfit or (node.op == "Pow" and node.proto.attr["T"].type in FLOATS):
         return unfit
-    many = node.proto.attr["N"].i
     if node.op in ("ConcatV2", "SparseConcat"):
+        many = node.proto.attr["N"].i
         return (many,) if node.op == "ConcatV2" else tuple(range(2 * many, 3 * many))
     return (0, *_INPUTS[node.op]) if node.op == "Reshape" and not _fits(view, node, shapes) else _INPUTS.get(node.op, ())
 

@@ -175,7 +175,9 @@ def _of_sizes(
 ) -> dict[str, list[str]]:
     """Where what hangs on one fed value of unknown shape first meets what hangs on another, and where the same meet besides. Of
     what is `unneeded` by updates any op is where they do."""
-    sizes: dict[str, frozenset[str]] = {name: frozenset([name]) for name, _ in fed if _is_of_unknown_shape(view, name)}
+    sizes: dict[str, frozenset[str]] = {
+        name: frozenset([name]) for name, index in fed if _is_of_unknown_shape(view, name, shapes(name, index))
+    }
     met: dict[frozenset[str], list[str]] = {}
     for name in order:
         reads = [read for read in view.nodes[name].inputs if read[1] >= 0 and read[0] in sizes]
@@ -195,8 +197,11 @@ def _is_known(shape: tuple[int, ...] | None) -> bool:
     return shape is not None and -1 not in shape
 
 
-def _is_of_unknown_shape(view: GraphView, name: str) -> bool:
-    shape = view.nodes[name].proto.attr["shape"].shape
+def _is_of_unknown_shape(view: GraphView, name: str, known: tuple[int, ...] | None) -> bool:
+    attr = view.nodes[name].proto.attr
+    if "shape" not in attr:  # not a placeholder; asking for it would add it
+        return known is not None and -1 in known
+    shape = attr["shape"].shape
     return shape.unknown_rank or any(dim.size < 0 for dim in shape.dim)
 
 

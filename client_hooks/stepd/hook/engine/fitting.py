@@ -48,7 +48,10 @@ def may_not_take(view: GraphView, name: str, shapes: Shapes) -> tuple[int, ...]:
     state = view.nodes[node.inputs[0][0]]
     if state.op in _DENSE:
         return (1,)
-    shape = state.proto.attr["value_shape" if node.op == "LookupTableInsertV2" else "shape"].shape
+    key = "value_shape" if node.op == "LookupTableInsertV2" else "shape"
+    if key not in state.proto.attr:  # asking for it would add it
+        return ()
+    shape = state.proto.attr[key].shape
     wanted = [] if shape.unknown_rank else [int(dim.size) for dim in shape.dim]
     # Of a table any number of values.
     known = (shapes(*node.inputs[index]) or ())[-len(wanted) :]
