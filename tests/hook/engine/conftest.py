@@ -12,6 +12,9 @@ import pytest
 tf = pytest.importorskip("tensorflow.compat.v1")
 
 from stepd.hook.engine import install, session_engine  # noqa: E402
+from stepd.hook.engine.failing import updates_first  # noqa: E402
+from stepd.hook.engine.graphview import GraphView  # noqa: E402
+from stepd.hook.engine.kinds import step_kind  # noqa: E402
 from stepd.hook.engine.settings import EngineSettings  # noqa: E402
 from stepd.hook.local_devices import LocalCluster, device_name  # noqa: E402
 
@@ -107,6 +110,36 @@ def cluster() -> Any:
     targets = [server.target if isinstance(server.target, str) else server.target.decode() for server in servers]
     addresses = tuple(target.removeprefix("grpc://") for target in targets)
     return LocalCluster(targets[2], (device_name(0), device_name(1)), device_name(2), addresses), servers
+
+
+@pytest.fixture
+def pairs() -> Callable[..., set[tuple[str, str]]]:
+    """(op type of the update, of what may fail and waits for it) of a step of the default graph."""
+
+    def found(*targets: Any, feeds: tuple[Any, ...] = (), shapes: Any = lambda *_: None) -> set[tuple[str, str]]:
+        view = GraphView.parse(tf.get_default_graph().as_graph_def().SerializeToString(), lambda name: name)
+        names = [each.name if isinstance(each, tf.Operation) else each.op.name for each in targets]
+        before = _as_they_are(view)
+        pairs = updates_first(view, step_kind([feed.name for feed in feeds], [], names), shapes=shapes)
+        assert _as_they_are(view) == before  # an attribute that is asked for where there is none would be there from now on
+        return {(view.nodes[update].op, view.nodes[end].op) for update, end in pairs}
+
+    return found
+
+
+def _as_they_are(view: GraphView) -> dict[str, bytes]:
+    return {name: node.proto.SerializeToString(deterministic=True) for name, node in view.nodes.items()}
+
+
+@pytest.fixture
+def trained() -> Callable[..., tuple[Any, Any]]:
+    """A variable and a step that trains it on what is given."""
+
+    def made(x: Any, name: str = "w") -> tuple[Any, Any]:
+        w = tf.get_variable(name, [3], initializer=tf.ones_initializer(), use_resource=True)
+        return w, tf.train.GradientDescentOptimizer(0.1).minimize(tf.reduce_sum(tf.square(x * w)))
+
+    return made
 
 
 @pytest.fixture
