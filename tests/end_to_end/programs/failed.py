@@ -120,6 +120,7 @@ def program_sized(record):
         tf.lookup.experimental.DenseHashTable(tf.int32, tf.float32, 0.0, **empty).insert(ids, tf.cast(ids, tf.float32)),
         tf.scatter_add(places, ids, tf.ones_like(ids, tf.float32)),
         tf.scatter_nd_update(places, ids[:, None], tf.ones_like(ids, tf.float32)),
+        tf.function(lambda given: tf.matmul(given, tf.ones([4, 2])))(y),
     ]
 
     def feed_of(k, amiss):

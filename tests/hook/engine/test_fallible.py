@@ -108,14 +108,28 @@ def test_what_no_update_needs_may_fail_of_what_it_is_given(pairs: Any) -> None:
         assert waiting(tf.reshape(y, [2, -1])) == {"Reshape"}
         assert waiting(tf.reduce_sum(y + z)) == {"AddV2"}
         assert waiting(tf.constant(3) ** n) == {"Pow"}
+        tagged = tf.raw_ops.ScalarSummary(tags=tf.strings.as_string(n), values=1.0)
+        assert waiting(tf.summary.merge([tf.summary.scalar("one", 1.0), tagged])) == {"MergeSummary"}
         for fine in (
             h * 2.0,
+            tf.summary.merge([tf.summary.scalar("two", tf.reduce_sum(h)), tf.summary.scalar("three", h[0, 0])]),
             tf.reshape(images, [-1, 4, 4, 1]),
             tf.reduce_mean(y, 0),
             tf.slice(x, [0, 0], [1, 1]),
             x ** tf.cast(n, tf.float32),
         ):
             assert waiting(fine) == set()
+
+
+def test_sizes_meet_in_functions_too(pairs: Any, trained: Any) -> None:
+    with tf.Graph().as_default() as graph:
+        x, y, rows = (tf.placeholder(tf.float32, shape) for shape in ([3], [None, None], [2, 4]))
+        _, train = trained(x)
+        product = tf.function(lambda given: tf.matmul(given, tf.ones([4, 2])))
+        shapes = static_shapes(graph)
+        assert pairs(train, product(y), feeds=(x, y), shapes=shapes) == {(UPDATE, "PartitionedCall")}
+        assert pairs(train, product(rows), feeds=(x, rows), shapes=shapes) == set()
+        assert pairs(train, tf.function(tf.tanh)(y), feeds=(x, y), shapes=shapes) == set()
 
 
 def test_functions_and_python_without_state_end_too(pairs: Any, trained: Any) -> None:

@@ -51,7 +51,15 @@ def inputs(view: GraphView, name: str, shapes: Shapes) -> tuple[int, ...]:
     if node.op in ("ConcatV2", "SparseConcat"):
         many = node.proto.attr["N"].i
         return (many,) if node.op == "ConcatV2" else tuple(range(2 * many, 3 * many))
+    if node.op == "MergeSummary":
+        return tuple(k for k, (source, _) in enumerate(node.inputs) if not _is_tagged(view, view.nodes[source]))
     return (0, *_INPUTS[node.op]) if node.op == "Reshape" and not _fits(view, node, shapes) else _INPUTS.get(node.op, ())
+
+
+def _is_tagged(view: GraphView, summary: Node) -> bool:
+    """Is it sure which tag a summary has? Those of two that are merged may be one."""
+    tags = [view.nodes[source].op for source, _ in summary.inputs[:1]]
+    return summary.op == "MergeSummary" or ("Summary" in summary.op and tags == ["Const"])
 
 
 def _fits(view: GraphView, reshape: Node, shapes: Shapes) -> bool:

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from stepd.hook.engine import rules
 from stepd.hook.engine.beside import beside, inputs
-from stepd.hook.engine.fitting import Shapes, may_not_take
+from stepd.hook.engine.fitting import MEETING, Shapes, may_not_take
 from stepd.hook.engine.graphview import GraphView, Node, split_input
 from stepd.hook.engine.op_defs import function_attrs, is_stateful
 from stepd.hook.order.ties import FLOATS
@@ -87,7 +87,7 @@ def fallible(
     fed = {split_input(name) for name in step.feeds}
     unneeded = beside(view, order, updates)
     sizes = _of_sizes(view, order, fed, shapes, unneeded)
-    suiting = {name: inputs(view, name, shapes) if name in unneeded else () for name in order}
+    suiting = {name: _inputs(view, name, shapes) if name in unneeded else () for name in order}
     suiting = {name: found or may_not_take(view, name, shapes) for name, found in suiting.items()}
     there, unsure = _failing(view, order), [*dict.fromkeys((*_of_values(view, order, fed, suiting), *sizes))]
     failing, given = _not_needed(view, order, there, updates), _not_needed(view, order, unsure, updates)
@@ -150,6 +150,14 @@ def _of_values(
         if good or suspects:
             looked_at[name] = good | suspects
     return found
+
+
+def _inputs(view: GraphView, name: str, shapes: Shapes) -> tuple[int, ...]:
+    """The inputs that an op, or a function that it calls, may fail of where no update needs it."""
+    reads = [read for read in view.nodes[name].inputs if read[1] >= 0]
+    if any(inner.op in MEETING for inner in bodies(view, name)) and any(-1 in (shapes(*read) or ()) for read in reads):
+        return tuple(range(len(reads)))
+    return inputs(view, name, shapes)
 
 
 def _may_not_suit(node: Node) -> Collection[int]:

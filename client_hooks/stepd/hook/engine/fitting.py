@@ -24,6 +24,10 @@ _OF_MATRICES = {"MatMul": ("transpose_a", "transpose_b")} | dict.fromkeys(
 )
 _OF_EQUALS = frozenset({"Pack", "AddN", "ScalarSummary"})
 _OF_EQUALLY_MANY = frozenset({"NonMaxSuppressionV2", "NonMaxSuppressionV3", "NonMaxSuppressionV4", "NonMaxSuppressionV5"})
+MEETING = frozenset({"BroadcastTo", "Einsum", "ConcatV2"}).union(
+    _OF_MATRICES, _OF_EQUALS, _OF_EQUALLY_MANY, (op for op, family in FAMILIES.items() if family in _BROADCASTING)
+)
+"""Where sizes meet."""
 _DENSE = frozenset({"MutableDenseHashTable", "MutableDenseHashTableV2"})  # they refuse two keys
 # What is given something that stays -> which input that is.
 _GIVEN = dict.fromkeys(("AssignVariableOp", "AssignAddVariableOp", "AssignSubVariableOp", "Assign", "AssignAdd", "AssignSub"), 1)
