@@ -21,7 +21,7 @@ def draws_apart(view: GraphView, node: Any) -> str:
     if functions == () or (functions and ("Dataset" in node.op or node.op == "OneShotIterator")):  # iterators have their own
         return ""
     bodies = view.bodies(node)
-    apart = runs_as_one(node) or any(body.attr["_noinline"].b or any(map(runs_as_one, body.node_def)) for body in bodies)
+    apart = runs_as_one(node) or any(is_kept(body) or any(map(runs_as_one, body.node_def)) for body in bodies)
     for body in bodies if apart else ():
         if any(map(draws.is_seeded, body.node_def)):
             return f"{node.name} calls {body.signature.name}, whose random numbers each step draws from a stream of its own"
@@ -64,13 +64,18 @@ def runs_as_one(node: Any) -> bool:
     return functions is not None and not lowered and node.op not in rules.INLINED
 
 
+def is_kept(body: Any) -> bool:
+    """Does a function ask not to be put inline?"""
+    return "_noinline" in body.attr and bool(body.attr["_noinline"].b)
+
+
 def may_fail_apart(view: GraphView, node: Node) -> bool:
     """Does a function run as one whose error a transfer hides? It ends all transfers of the step before the call itself fails, and
     who waits for one fails first. TensorFlow inlines no function with a check in it.
     """
     if op_defs.function_attrs(node.op) == () or "Dataset" in node.op:
         return False
-    return runs_as_one(node.proto) or any(body.attr["_noinline"].b for body in view.bodies(node.proto)) or has_checks(view, node)
+    return runs_as_one(node.proto) or any(map(is_kept, view.bodies(node.proto))) or has_checks(view, node)
 
 
 def only_computes(view: GraphView, node: Node, besides: Collection[str] = CHECKING) -> bool:

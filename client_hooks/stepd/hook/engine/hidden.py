@@ -75,7 +75,7 @@ def _is_read(view: GraphView, name: str, run: Collection[str]) -> bool:
 def _has(view: GraphView, node: Node, inner: str) -> bool:
     """Does the op call a function, that stays a call, with an op named `inner` in it?"""
     bodies = [view.functions[name] for name in op_defs.called(node.proto) if name in view.functions]
-    stays = calls.runs_as_one(node.proto) or any(body.attr["_noinline"].b for body in bodies)
+    stays = calls.runs_as_one(node.proto) or any(map(calls.is_kept, bodies))
     checks = node.op in rules.INLINED and calls.has_checks(view, node)  # conditions, loops and Defuns are put inline with theirs
     return (stays or checks) and any(each.name == inner for body in bodies for each in body.node_def)
 
