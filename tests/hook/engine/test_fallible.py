@@ -85,6 +85,11 @@ def test_of_two_that_fail_of_the_same_the_first_is_heard_of(pairs: Any) -> None:
         (failed,) = (name for name, node in view.nodes.items() if node.op == softmax)
         assert failing.heard_before(view, step, failed, lambda *_: None) == [check.name]
         assert failing.heard_before(view, step, check.name, lambda *_: None) == []
+        checks = [tf.raw_ops.Assert(condition=tf.reduce_all(y < k), data=[y]).name for k in (3, 4)]
+        view = GraphView.parse(tf.get_default_graph().as_graph_def().SerializeToString(), lambda name: name)
+        step = step_kind([x.name, y.name], [], [train.name, *checks])
+        assert failing.heard_before(view, step, checks[1], lambda *_: None) == checks[:1]  # as deep, and made before it
+        assert failing.heard_before(view, step, checks[0], lambda *_: None) == []
         other = tf.raw_ops.Assert(condition=tf.shape(x)[0] < 30, data=[tf.shape(x)])
         assert (UPDATE, "Assert") in pairs(train, other, feeds=(x, y))  # of another cause
 

@@ -48,8 +48,11 @@ class Unsure:
         return later if later and not self.is_of_feeds(end) else []
 
     def heard_before(self, failed: str) -> list[str]:
-        """Ends that plainly come before an op that has `failed`, and can be asked whether they fail, too."""
-        return [name for name in self._ends if self.depth(name) < self.depth(failed) and self.is_of_feeds(name)]
+        """Ends that plainly come before an op that has `failed`, and can be asked whether they fail, too. What is equally deep runs
+        in the order in which it was made."""
+        made = {name: k for k, name in enumerate(self._view.nodes)}
+        sooner = [name for name in self._ends if (self.depth(name), made[name]) < (self.depth(failed), made[failed])]
+        return [name for name in sooner if self.is_of_feeds(name)]
 
     def is_of_feeds(self, name: str) -> bool:
         """Is an op, with all that it needs, made of what is fed, by ops that only compute or check?"""
