@@ -7,7 +7,7 @@ import threading
 
 import pytest
 
-from stepd.hook.engine.shield import _wait, unbroken
+from stepd.hook.engine.shield import AtWork, _wait, unbroken
 
 
 class HandlerError(Exception):
@@ -53,6 +53,35 @@ def test_other_threads_do_it_themselves() -> None:
     ident = thread.ident
     thread.join()
     assert seen == [ident]
+
+
+def test_the_interpreter_goes_when_no_thread_is_at_work(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A thread that comes back from TensorFlow later would end the process."""
+    at_work = AtWork()
+    monkeypatch.setattr("stepd.hook.engine.shield.at_work", at_work)
+    begun, goes_on = threading.Event(), threading.Event()
+    order = []
+
+    def work() -> None:
+        begun.set()
+        goes_on.wait()
+        order.append("worked")
+
+    def leave() -> None:
+        at_work.stop()
+        order.append("left")
+
+    threads = [threading.Thread(target=unbroken, args=[work]), threading.Thread(target=leave)]
+    threads[0].start()
+    begun.wait()
+    threads[1].start()
+    while not at_work.leaving:
+        threads[1].join(0.001)
+    assert order == []
+    goes_on.set()
+    for thread in threads:
+        thread.join()
+    assert order == ["worked", "left"]
 
 
 class Raising:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from stepd.hook.engine import requests, restarts
 from stepd.hook.engine.chaos import ChaosMonkey
 from stepd.hook.engine.kinds import Kind
-from stepd.hook.engine.shield import unbroken
+from stepd.hook.engine.shield import at_work, unbroken
 from stepd.hook.log import logger as log
 from stepd.hook.model import SwitchOutcome, Way
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 def switch(engine: SessionEngine, chaos: ChaosMonkey, kind: Kind) -> bool:
     """Switch if a switch is due before this run of `kind`; was it?"""
-    if not chaos.due() or not engine.has_graph() or sys.is_finalizing():
+    if not chaos.due() or not engine.has_graph() or at_work.leaving or sys.is_finalizing():
         return False
     if why := engine.left_alone():
         if chaos.is_news(why):

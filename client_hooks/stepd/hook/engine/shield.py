@@ -2,10 +2,16 @@
 
 Python runs signal handlers between any two instructions of the main thread, and a handler may raise. So the work is done on another
 thread while the main thread waits; what a handler raised meanwhile is raised when the work is complete.
+
+Python ends daemon threads when they next want its lock once the interpreter goes. In a run of a session that is well; in most
+other calls of TensorFlow it ends the process ("exception not rethrown"). So the interpreter waits for such work, and little is
+begun then.
 """
 
 from __future__ import annotations
 
+import atexit
+import os
 import sys
 import threading
 from collections.abc import Callable
@@ -16,6 +22,41 @@ from stepd.hook.collector import pause
 
 T = TypeVar("T")
 
+_STOP_SECONDS = 5.0
+
+
+class AtWork:
+    """How many of the program's threads, but for the main one, are at such work."""
+
+    def __init__(self) -> None:
+        self._changed = threading.Condition()
+        self._count = 0
+        self.leaving = False  # the interpreter is about to go
+
+    def __enter__(self) -> None:
+        with self._changed:
+            self._count += 1
+
+    def __exit__(self, *_: object) -> None:
+        with self._changed:
+            self._count -= 1
+            self._changed.notify_all()
+
+    def stop(self) -> None:
+        """At exit: wait until none is at work; not for ever."""
+        with self._changed:
+            self.leaving = True
+            self._changed.wait_for(lambda: self._count == 0, _STOP_SECONDS)
+
+    def forget(self) -> None:
+        """In a forked child: the parent's threads are not here."""
+        self.__init__()  # type: ignore[misc]
+
+
+at_work = AtWork()
+os.register_at_fork(after_in_child=at_work.forget)
+atexit.register(at_work.stop)
+
 
 def unbroken(work: Callable[[], T]) -> T:
     """Do `work`, whole or not at all; on the calling thread unless that is the main one. The caller holds no lock that it needs.
@@ -24,7 +65,10 @@ def unbroken(work: Callable[[], T]) -> T:
     """
     # Not `current_thread`, which enters a thread of TensorFlow's own among the program's for good.
     elsewhere = threading.get_ident() != threading.main_thread().ident
-    if elsewhere or sys.is_finalizing():  # no other thread runs any more
+    if elsewhere:
+        with at_work:
+            return work()
+    if sys.is_finalizing():  # no other thread runs any more
         return work()
     done: list[Any] = []
     failed: list[BaseException] = []
