@@ -135,6 +135,32 @@ def test_a_constant_that_python_may_write_in_what_is_called() -> None:
     ]
 
 
+@pytest.mark.parametrize(
+    ("swapped", "asked", "kept"),
+    [
+        (False, lambda i, one, other: i, False),
+        (False, lambda i, one, other: one, True),
+        (False, lambda i, one, other: one * 2.0, True),  # a constant, too, where the function is put inline
+        (False, lambda i, one, other: other, False),
+        (True, lambda i, one, other: other, True),  # in the second round
+        (True, lambda i, one, other: tf.function(lambda x: x + 1.0)(other), True),
+        (False, lambda i, one, other: tf.function(lambda x: x + 1.0)(other), False),
+        (True, lambda i, one, other: tf.cond(i > 1, lambda: other, lambda: tf.random.uniform([3])), True),
+    ],
+)
+def test_a_constant_that_a_loop_begins_with_may_not_come_to_python(swapped: bool, asked: Any, kept: bool) -> None:
+    def loop() -> Any:
+        def body(i: Any, one: Any, other: Any) -> Any:
+            given = asked(i, one, other)
+            drawn = tf.reshape(tf.numpy_function(lambda x: np.float32(np.sum(x)), [given], tf.float32), [])
+            after = (one + drawn, other)
+            return (i + 1, *(after[::-1] if swapped else after))
+
+        return tf.while_loop(lambda i, *_: i < 3, body, [0, tf.constant([1.0, 2.0, 3.0]), tf.random.uniform([3])])
+
+    assert ("writes into the memory" in classify(view_of(loop)).apart) == kept
+
+
 def test_what_loses_writes_to_shared_memory_keeps_every_step_where_it_is() -> None:
     def draw() -> Any:
         return tf.random.Generator.from_seed(5).binomial([2], 5.0, [0.5, 0.3])

@@ -13,6 +13,7 @@ from tensorflow.core.framework import types_pb2
 
 from stepd.hook.engine import folded, graphview, op_defs, rules
 from stepd.hook.engine.graphview import GraphView, Node
+from stepd.hook.engine.python_given import gets_to_python
 
 
 class Use(NamedTuple):
@@ -71,8 +72,10 @@ def written_in_place(view: GraphView) -> str:
     python = [node for node in view.nodes.values() if any(op in rules.PYTHON_ON_MEMORY for op in _ops(view, node))]
     constants = folded.stand_ins(view) if python else frozenset()
     for node in python:  # of which any may write into an array that it is given
-        if any(k >= 0 and source in constants and not _is_safe(view.nodes[source].proto, k) for source, k in node.inputs):
-            return node.name
+        for index, (source, k) in enumerate(node.inputs):
+            unsafe = k >= 0 and source in constants and not _is_safe(view.nodes[source].proto, k)
+            if unsafe and gets_to_python(view, node.proto, index):
+                return node.name
     for node in view.nodes.values():
         if _in_place(node.op, view.nodes[node.inputs[0][0]].op if node.inputs else ""):
             return node.name
