@@ -38,7 +38,8 @@ PROGRAMS = HERE.parent / "programs"
 PROCESSES = HERE.parent / "processes"
 SECONDS_EACH = 120.0  # of a program; those in which its process is stopped (so that others can measure) do not count
 PATIENCE = 10.0  # so much longer is waited for a process that does not end itself for that
-MODES = ("idle", "profiled", "in-session", "restart", "both")
+CHAOS_MODES = ("in-session", "restart", "both")
+MODES = ("idle", "profiled", *CHAOS_MODES)
 
 
 @dataclass(frozen=True)
@@ -251,6 +252,9 @@ def main() -> int:
             for text in found[:3]:
                 print(f"--- {name} [{mode}] ({len(found)} notes differ)\n{text}")
         total += different
+        if mode in CHAOS_MODES and not outcome.switches()["opened"]:
+            total += 1
+            print(f"--- [{mode}] shows nothing: no session was hooked; is stepd installed beside {args.python or sys.executable}?")
         done = f"{dict(outcome.switches())}, {outcome.lifted()} waits lifted"
         print(f"=== {mode}: {len(programs)} programs, {different} different; {done}", flush=True)
         for reason, count in outcome.refusals().most_common(12):
