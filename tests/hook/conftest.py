@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import os
 import queue
@@ -199,9 +200,25 @@ def native() -> Path:
 @pytest.fixture
 def first_generation() -> Iterator[None]:
     """Conditions and loops of TensorFlow's first generation."""
+    with _control_flow(second=False):
+        yield
+
+
+@pytest.fixture
+def second_generation() -> Iterator[None]:
+    """Those of its second."""
+    with _control_flow(second=True):
+        yield
+
+
+@contextlib.contextmanager
+def _control_flow(second: bool) -> Iterator[None]:
     tf = pytest.importorskip("tensorflow.compat.v1")
-    second = tf.control_flow_v2_enabled()
-    tf.disable_control_flow_v2()
+    before = tf.control_flow_v2_enabled()
+
+    def use(second: bool) -> None:
+        (tf.enable_control_flow_v2 if second else tf.disable_control_flow_v2)()
+
+    use(second)
     yield
-    if second:
-        tf.enable_control_flow_v2()
+    use(before)

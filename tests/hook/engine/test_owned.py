@@ -135,6 +135,7 @@ def test_a_constant_that_python_may_write_in_what_is_called() -> None:
     ]
 
 
+@pytest.mark.usefixtures("second_generation")
 @pytest.mark.parametrize(
     ("swapped", "asked", "kept"),
     [

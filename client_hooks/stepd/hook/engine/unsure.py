@@ -48,10 +48,13 @@ class Unsure:
         return later if later and not self.is_of_feeds(end) else []
 
     def heard_before(self, failed: str) -> list[str]:
-        """Ends that plainly come before an op that has `failed`, and can be asked whether they fail, too. What is equally deep runs
-        in the order in which it was made."""
+        """Ends that plainly come before an op that has `failed`, and can be asked whether they fail, too. Checks that are equally
+        deep run in the order in which they were made."""
         made = {name: k for k, name in enumerate(self._view.nodes)}
-        sooner = [name for name in self._ends if (self.depth(name), made[name]) < (self.depth(failed), made[failed])]
+        depth, is_check = self.depth(failed), checks(self._view, failed)
+        sooner = [name for name in self._ends if self.depth(name) < depth]
+        as_deep = [name for name in self._ends if is_check and self.depth(name) == depth and checks(self._view, name)]
+        sooner += [name for name in as_deep if made[name] < made[failed]]
         return [name for name in sooner if self.is_of_feeds(name)]
 
     def is_of_feeds(self, name: str) -> bool:
