@@ -11,16 +11,21 @@ tf = pytest.importorskip("tensorflow.compat.v1")
 from stepd.hook.engine.failing import updates_first  # noqa: E402
 from stepd.hook.engine.graphview import GraphView  # noqa: E402
 from stepd.hook.engine.kinds import step_kind  # noqa: E402
+from stepd.hook.rewrite.shapes import static_shapes  # noqa: E402
 
 pytestmark = pytest.mark.usefixtures("first_generation")
 
 
-def waiting(train: Any, *beside: Any) -> set[str]:
+def waiting(train: Any, *beside: Any, feeds: tuple[Any, ...] = ()) -> set[str]:
     """Which ops of a step wait for its training, by name."""
     graph = tf.get_default_graph()
     view = GraphView.parse(graph.as_graph_def().SerializeToString(), lambda name: name)
-    step = step_kind([], [], [train.name, *(each.op.name for each in beside)])
-    return {end for update, end in updates_first(view, step) if view.nodes[update].op == "ResourceApplyGradientDescent"}
+    step = step_kind([feed.name for feed in feeds], [], [train.name, *(each.op.name for each in beside)])
+    return {
+        end
+        for update, end in updates_first(view, step, shapes=static_shapes(graph))
+        if view.nodes[update].op == "ResourceApplyGradientDescent"
+    }
 
 
 def trained(x: Any) -> Any:
@@ -43,6 +48,19 @@ def test_a_loop_is_entered_after_the_training_beside_it() -> None:
         train, limit = trained(tf.placeholder(tf.float32, [3])), tf.placeholder(tf.int32, [])
         assert waiting(train, checked(limit)) == {"rounds/Enter"}
         assert waiting(train, tf.while_loop(lambda i: i < 5, lambda i: i + 1, [0])) == set()
+
+
+def test_sizes_in_a_loop_may_not_fit() -> None:
+    with tf.Graph().as_default():
+        train, free, rows = (trained(tf.ones([3])), tf.placeholder(tf.float32, [None, None]), tf.placeholder(tf.float32, [None, 4]))
+        for given, ends in ((free, {"multiplied/Enter"}), (rows, set[str]())):
+            product = tf.while_loop(
+                lambda i, _: i < 3,
+                lambda i, s, y=given: (i + 1, s + tf.reduce_sum(tf.matmul(y, tf.ones([4, 2])))),
+                (0, 0.0),
+                name="multiplied",
+            )[1]
+            assert waiting(train, product, feeds=(given,)) == ends
 
 
 def test_of_loops_in_loops_the_outermost_waits() -> None:

@@ -13,6 +13,7 @@ tf = pytest.importorskip("tensorflow.compat.v1")
 from stepd.hook.engine.failing import updates_first  # noqa: E402
 from stepd.hook.engine.graphview import GraphView  # noqa: E402
 from stepd.hook.engine.kinds import step_kind  # noqa: E402
+from stepd.hook.rewrite.shapes import static_shapes  # noqa: E402
 
 pytestmark = pytest.mark.usefixtures("first_generation")
 
@@ -52,6 +53,28 @@ def test_of_a_chain_of_updates_the_last_is_waited_for(pairs: Any) -> None:
         w = tf.get_variable("w", [3], use_resource=True)
         train = tf.train.AdamOptimizer(0.1).minimize(tf.reduce_sum(tf.square(x * w)), step)
         assert pairs(train, following()) == {("AssignAddVariableOp", "IteratorGetNext")}
+
+
+def test_what_is_fed_and_kept_comes_before_a_check(pairs: Any) -> None:
+    with tf.Graph().as_default():
+        x, n = tf.placeholder(tf.float32, [3]), tf.placeholder(tf.int32, [])
+        kept = tf.get_variable("kept", [3], use_resource=True)
+        check = tf.raw_ops.Assert(condition=n < 3, data=[n])
+        assert pairs(kept.assign(x).op, check, feeds=(x, n)) == {("AssignVariableOp", "Assert")}
+        assert pairs(kept.initializer, check, feeds=(n,)) == {("AssignVariableOp", "Assert")}
+        assert pairs(kept.assign(tf.constant([1.0, 2.0, 3.0])).op, check, feeds=(n,)) == set()  # it is done at once
+
+
+def test_an_update_that_may_fail_comes_after_one_that_does_not(pairs: Any) -> None:
+    """Though a look-up that the other needs may fail as well."""
+    with tf.Graph().as_default() as graph:
+        ids, z = tf.placeholder(tf.int32, [None]), tf.placeholder(tf.float32, [None, None])
+        table = tf.get_variable("table", [6, 2], use_resource=True)
+        looked_up = tf.nn.embedding_lookup(table, ids)
+        train = tf.train.AdagradOptimizer(0.1).minimize(tf.reduce_sum(tf.square(looked_up)))
+        given = tf.ConditionalAccumulator(tf.float32, [4, 3]).apply_grad(z)
+        found = pairs(train, given, feeds=(ids, z), shapes=static_shapes(graph))
+        assert found == {("ResourceSparseApplyAdagrad", "ResourceAccumulatorApplyGradient")}
 
 
 def test_no_read_that_plainly_comes_early_comes_late(pairs: Any, trained: Any) -> None:

@@ -18,7 +18,7 @@ from stepd.hook.engine import calls, op_defs, rules
 from stepd.hook.engine.before import Before
 from stepd.hook.engine.entrances import entered, entrances
 from stepd.hook.engine.fallible import FAILING, VALUE, bodies, fallible, is_usual
-from stepd.hook.engine.fitting import Shapes
+from stepd.hook.engine.fitting import Shapes, may_not_fit
 from stepd.hook.engine.graphview import GraphView, name_of_state, split_input
 from stepd.hook.engine.op_defs import function_attrs, holds_state, is_pure
 from stepd.hook.engine.races import HAND_ON, is_write, races
@@ -78,8 +78,8 @@ def updates_first(
     ends = [*updates, *meeting, *ended, *received, *(name for race in racing for name in race)]
     ends += [*may_fail.ends, *may_fail.unsure, *(other for _, other in may_fail.alike)]
     held = conditions(view, order)
-    # In loops of the first generation those that are there to fail, or look at values as others do; all of the loop waits then.
-    doors = entrances(view, order, [end for end in may_fail.ends if is_usual(view, end)])
+    # In loops of the first generation what is there to fail, looks at values as others do, or may not fit: all of the loop waits.
+    doors = entrances(view, order, [end for end in may_fail.ends if is_usual(view, end) or may_not_fit(view, end, shapes)])
     held |= {end: entered(view, held, door) for end, door in doors.items()}
     after = {end: view.descendants([door]) for end, door in doors.items()}
     # What has been done when it runs, whichever branch is taken: the update, or what joins the branches behind it.
@@ -88,7 +88,10 @@ def updates_first(
     met = {name: _met(view, name) for name in meeting}
     unsure = Unsure(view, order, fed, before, may_fail, depths)
     pairs = set[tuple[str, str]]()
-    for end in may_fail.ends:
+    # An update that may fail itself comes first only where none has to come before it.
+    doubtful = set(updates).intersection(may_fail.ends)
+    parts = [[name for name in updates if name not in doubtful], [name for name in updates if name in doubtful]]
+    for those, end in itertools.product(filter(None, parts), may_fail.ends):
         earlier = {name for name in meeting if before.is_before(name, end)}
         # What `end` is, or would come late with it.
         late_with = after[end].__contains__ if end in after else functools.partial(until, before, end)
@@ -106,7 +109,7 @@ def updates_first(
         late = [other for race in racing for one, other in (race, race[::-1]) if late_with(one)]
         pairs |= {
             (last, end)
-            for update in updates
+            for update in those
             for last in [next((name for name in done[update] if _implies(held, end, name) and until(before, update, name)), end)]
             if not (until(before, update, end) or late_with(last))
             and not (before.some(known, last) and any(name != update and before.is_before(name, last) for name in others))
@@ -280,7 +283,9 @@ def _is_small(view: GraphView, run: Collection[str], write: str) -> bool:
         if name != write and op not in rules.VARIABLES and op not in ("Const", "Identity", "ReadVariableOp", "NoOp"):
             return False
         for source, _ in view.nodes[name].inputs:
-            if source in run and source not in seen:
+            if source not in run:  # it is fed, where the session is called, and sent to where the write is
+                return False
+            if source not in seen:
                 seen.add(source)
                 stack.append(source)
     return True
