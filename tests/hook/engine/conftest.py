@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import pytest
@@ -113,22 +114,39 @@ def cluster() -> Any:
 
 
 @pytest.fixture
-def pairs() -> Callable[..., set[tuple[str, str]]]:
+def viewed() -> Callable[[], Any]:
+    """A view of the default graph, that asking leaves as it is: an attribute asked for where there is none would be there then."""
+
+    def stays(view: GraphView) -> dict[str, bytes]:
+        return {name: node.proto.SerializeToString(deterministic=True) for name, node in view.nodes.items()}
+
+    @contextmanager
+    def parsed() -> Iterator[GraphView]:
+        view = GraphView.parse(tf.get_default_graph().as_graph_def().SerializeToString(), lambda name: name)
+        before = stays(view)
+        yield view
+        assert stays(view) == before
+
+    return parsed
+
+
+@pytest.fixture
+def pairs(viewed: Callable[[], Any]) -> Callable[..., set[tuple[str, str]]]:
     """(op type of the update, of what may fail and waits for it) of a step of the default graph."""
 
     def found(*targets: Any, feeds: tuple[Any, ...] = (), shapes: Any = lambda *_: None) -> set[tuple[str, str]]:
-        view = GraphView.parse(tf.get_default_graph().as_graph_def().SerializeToString(), lambda name: name)
         names = [each.name if isinstance(each, tf.Operation) else each.op.name for each in targets]
-        before = _as_they_are(view)
-        pairs = updates_first(view, step_kind([feed.name for feed in feeds], [], names), shapes=shapes)
-        assert _as_they_are(view) == before  # an attribute that is asked for where there is none would be there from now on
-        return {(view.nodes[update].op, view.nodes[end].op) for update, end in pairs}
+        with viewed() as view:
+            pairs = updates_first(view, step_kind([feed.name for feed in feeds], [], names), shapes=shapes)
+            return {(view.nodes[update].op, view.nodes[end].op) for update, end in pairs}
 
     return found
 
 
-def _as_they_are(view: GraphView) -> dict[str, bytes]:
-    return {name: node.proto.SerializeToString(deterministic=True) for name, node in view.nodes.items()}
+@pytest.fixture
+def following() -> Callable[[], Any]:
+    """The next element of new data."""
+    return lambda: tf.data.make_one_shot_iterator(tf.data.Dataset.range(3)).get_next()
 
 
 @pytest.fixture

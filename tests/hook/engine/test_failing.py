@@ -21,11 +21,7 @@ pytestmark = pytest.mark.usefixtures("first_generation")
 UPDATE = "ResourceApplyGradientDescent"
 
 
-def following() -> Any:
-    return tf.data.make_one_shot_iterator(tf.data.Dataset.range(3)).get_next()
-
-
-def test_training_comes_before_the_end_of_other_data_and_before_checks(pairs: Any, trained: Any) -> None:
+def test_training_comes_before_the_end_of_other_data_and_before_checks(pairs: Any, trained: Any, following: Any) -> None:
     with tf.Graph().as_default():
         x = tf.placeholder(tf.float32, [3])
         _, train = trained(x)
@@ -38,7 +34,7 @@ def test_training_comes_before_the_end_of_other_data_and_before_checks(pairs: An
         assert pairs(train) == set()
 
 
-def test_what_trains_on_the_data_and_counters_come_as_they_come(pairs: Any, trained: Any) -> None:
+def test_what_trains_on_the_data_and_counters_come_as_they_come(pairs: Any, trained: Any, following: Any) -> None:
     with tf.Graph().as_default():
         batch = tf.cast(following(), tf.float32)
         _, train = trained(batch)
@@ -47,7 +43,7 @@ def test_what_trains_on_the_data_and_counters_come_as_they_come(pairs: Any, trai
         assert pairs(train, feeds=(batch,)) == set()
 
 
-def test_of_a_chain_of_updates_the_last_is_waited_for(pairs: Any) -> None:
+def test_of_a_chain_of_updates_the_last_is_waited_for(pairs: Any, following: Any) -> None:
     with tf.Graph().as_default():
         x, step = tf.placeholder(tf.float32, [3]), tf.train.get_or_create_global_step()
         w = tf.get_variable("w", [3], use_resource=True)
@@ -77,7 +73,7 @@ def test_an_update_that_may_fail_comes_after_one_that_does_not(pairs: Any) -> No
         assert found == {("ResourceSparseApplyAdagrad", "ResourceAccumulatorApplyGradient")}
 
 
-def test_no_read_that_plainly_comes_early_comes_late(pairs: Any, trained: Any) -> None:
+def test_no_read_that_plainly_comes_early_comes_late(pairs: Any, trained: Any, following: Any) -> None:
     with tf.Graph().as_default():
         w, train = trained(tf.placeholder(tf.float32, [3]))
         looked_up = tf.gather(w, following())
@@ -100,7 +96,7 @@ def test_what_python_and_queues_see_first_they_see_first(pairs: Any, trained: An
         assert pairs(train, queue.dequeue(), tf.FIFOQueue(3, tf.float32, [[3]]).size()) == {(UPDATE, "QueueDequeueV2")}
 
 
-def test_nobody_waits_for_what_may_wait_for_others_or_not_come(pairs: Any, trained: Any) -> None:
+def test_nobody_waits_for_what_may_wait_for_others_or_not_come(pairs: Any, trained: Any, following: Any) -> None:
     with tf.Graph().as_default():
         x = tf.placeholder(tf.float32, [3])
         _, of_queue = trained(tf.FIFOQueue(3, tf.float32, [[3]]).dequeue(), "a")
@@ -115,7 +111,7 @@ def test_nobody_waits_for_what_may_wait_for_others_or_not_come(pairs: Any, train
 
 
 @pytest.mark.parametrize("second_generation", [False, True])
-def test_an_update_in_a_branch_is_done_where_the_branches_join(pairs: Any, second_generation: bool) -> None:
+def test_an_update_in_a_branch_is_done_where_the_branches_join(pairs: Any, second_generation: bool, following: Any) -> None:
     (tf.enable_control_flow_v2 if second_generation else tf.disable_control_flow_v2)()
     try:
         with tf.Graph().as_default():
@@ -174,7 +170,7 @@ def test_transfers_that_there_are_plainly_end_if_they_come_later(trained: Any) -
         assert found(lambda name: name in (check.name, "Less")) == {(UPDATE, check.name)}  # nothing is sent to the update
 
 
-def test_tables_generators_and_functions_are_updated_too(pairs: Any) -> None:
+def test_tables_generators_and_functions_are_updated_too(pairs: Any, following: Any) -> None:
     with tf.Graph().as_default():
         x = tf.placeholder(tf.float32, [3])
         total = tf.reduce_sum(tf.square(x))
@@ -202,7 +198,7 @@ def test_many_updates_come_before_many_checks(trained: Any) -> None:
         assert len(found) == 3600
 
 
-def test_no_order_comes_of_python_handles_and_files_that_shows(pairs: Any, trained: Any) -> None:
+def test_no_order_comes_of_python_handles_and_files_that_shows(pairs: Any, trained: Any, following: Any) -> None:
     with tf.Graph().as_default():
         x = tf.placeholder(tf.float32, [3])
         v = tf.get_variable("v", [3], use_resource=True)
@@ -226,7 +222,7 @@ def test_no_order_comes_of_python_handles_and_files_that_shows(pairs: Any, train
         assert pairs(written, element) == {("WriteFile", "IteratorGetNext")}
 
 
-def test_python_comes_before_checks_alone(pairs: Any, trained: Any) -> None:
+def test_python_comes_before_checks_alone(pairs: Any, trained: Any, following: Any) -> None:
     with tf.Graph().as_default():
         x = tf.placeholder(tf.float32, [3])
         told = tf.py_func(lambda a: a, [tf.exp(x)], tf.float32)

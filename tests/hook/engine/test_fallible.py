@@ -20,10 +20,6 @@ pytestmark = pytest.mark.usefixtures("first_generation")
 UPDATE = "ResourceApplyGradientDescent"
 
 
-def following() -> Any:
-    return tf.data.make_one_shot_iterator(tf.data.Dataset.range(3)).get_next()
-
-
 def test_gradients_of_branches_fail_of_nothing_and_wait_for_nobody(pairs: Any, trained: Any) -> None:
     """They take what the branches have put by, by which other ops tell that data has ended."""
     tf.enable_control_flow_v2()
@@ -55,7 +51,7 @@ def test_a_value_that_a_check_refuses_may_be_of_the_right_size(pairs: Any) -> No
         assert pairs(train, drawn, feeds=(x, y), shapes=static_shapes(graph)) == set()
 
 
-def test_a_look_up_in_a_table_neither_waits_nor_says_more_than_is_in_it(pairs: Any) -> None:
+def test_a_look_up_in_a_table_neither_waits_nor_says_more_than_is_in_it(pairs: Any, following: Any) -> None:
     with tf.Graph().as_default():
         words = tf.placeholder(tf.string, [None])
         table = tf.lookup.StaticHashTable(tf.lookup.KeyValueTensorInitializer(["a", "b"], tf.range(2)), 1)
@@ -137,7 +133,7 @@ def test_sizes_meet_in_functions_too(pairs: Any, trained: Any) -> None:
         assert pairs(train, tf.function(tf.tanh)(y), feeds=(x, y), shapes=shapes) == set()
 
 
-def test_functions_and_python_without_state_end_too(pairs: Any, trained: Any) -> None:
+def test_functions_and_python_without_state_end_too(pairs: Any, trained: Any, following: Any) -> None:
     with tf.Graph().as_default():
         x = tf.placeholder(tf.float32, [3])
         _, train = trained(x)
@@ -149,7 +145,7 @@ def test_functions_and_python_without_state_end_too(pairs: Any, trained: Any) ->
         assert pairs(train, called, following()) == {(UPDATE, "StatefulPartitionedCall"), (UPDATE, "IteratorGetNext")}
 
 
-def test_pure_functions_and_samplers_are_beside_as_anything_else(pairs: Any, trained: Any) -> None:
+def test_pure_functions_and_samplers_are_beside_as_anything_else(pairs: Any, trained: Any, following: Any) -> None:
     with tf.Graph().as_default():
         x = tf.placeholder(tf.float32, [3])
         _, train = trained(x)
@@ -214,7 +210,9 @@ def test_of_two_guarded_asserts_both_come_late() -> None:
         assert {end.split("/")[0] for _, end in found} == {"first", "second"}  # the first may not run where the second does
 
 
-def test_of_too_many_pairs_the_end_of_data_counts_first(pairs: Any, trained: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_of_too_many_pairs_the_end_of_data_counts_first(
+    pairs: Any, trained: Any, monkeypatch: pytest.MonkeyPatch, following: Any
+) -> None:
     """Or a large net would lose what its last step of each round over the data has trained."""
     with tf.Graph().as_default():
         x = tf.placeholder(tf.float32, [3])

@@ -10,20 +10,20 @@ import pytest
 tf = pytest.importorskip("tensorflow.compat.v1")
 
 from stepd.hook.engine.fitting import may_not_fit, may_not_take  # noqa: E402
-from stepd.hook.engine.graphview import GraphView  # noqa: E402
 from stepd.hook.rewrite.shapes import static_shapes  # noqa: E402
 
 pytestmark = pytest.mark.usefixtures("first_generation")
 
 
-def asked(question: Callable[..., tuple[int, ...]], value: Any) -> tuple[int, ...]:
-    """What the `question` says of the op of a value."""
-    graph = tf.get_default_graph()
-    view = GraphView.parse(graph.as_graph_def().SerializeToString(), lambda name: name)
-    op = value if isinstance(value, tf.Operation) else value.op
-    before = {name: node.proto.SerializeToString(deterministic=True) for name, node in view.nodes.items()}
-    found = question(view, op.name, static_shapes(graph))
-    assert before == {name: node.proto.SerializeToString(deterministic=True) for name, node in view.nodes.items()}
+@pytest.fixture
+def asked(viewed: Callable[[], Any]) -> Callable[..., tuple[int, ...]]:
+    """What a question says of the op of a value."""
+
+    def found(question: Callable[..., tuple[int, ...]], value: Any) -> tuple[int, ...]:
+        op = value if isinstance(value, tf.Operation) else value.op
+        with viewed() as view:
+            return question(view, op.name, static_shapes(tf.get_default_graph()))
+
     return found
 
 
@@ -31,7 +31,7 @@ def given(*shape: int | None) -> Any:
     return tf.placeholder(tf.float32, shape)
 
 
-def test_a_size_that_is_not_known_may_not_be_the_one_that_is() -> None:
+def test_a_size_that_is_not_known_may_not_be_the_one_that_is(asked: Any) -> None:
     with tf.Graph().as_default():
         free, rows, fixed = given(None, None), given(None, 4), tf.ones([2, 4])
         for value in (
@@ -52,7 +52,7 @@ def test_a_size_that_is_not_known_may_not_be_the_one_that_is() -> None:
         assert asked(may_not_fit, suppressed)
 
 
-def test_layers_metrics_and_what_is_all_unknown_fit() -> None:
+def test_layers_metrics_and_what_is_all_unknown_fit(asked: Any) -> None:
     with tf.Graph().as_default():
         rows, fixed, anything = given(None, 4), tf.ones([2, 4]), tf.placeholder(tf.float32)
         for value in (
@@ -71,7 +71,7 @@ def test_layers_metrics_and_what_is_all_unknown_fit() -> None:
             assert asked(may_not_fit, value) == (), value
 
 
-def test_what_stays_takes_its_own_shape_and_a_dense_table_no_key_of_its_own() -> None:
+def test_what_stays_takes_its_own_shape_and_a_dense_table_no_key_of_its_own(asked: Any) -> None:
     with tf.Graph().as_default():
         free, ids = given(None, None), tf.placeholder(tf.int32, [None])
         kept = tf.get_variable("kept", [2, 4], use_resource=True)

@@ -11,47 +11,24 @@ from __future__ import annotations
 import functools
 import itertools
 from collections import deque
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from stepd.hook.engine import calls, op_defs, rules
+from stepd.hook.engine import rules
 from stepd.hook.engine.before import Before
 from stepd.hook.engine.entrances import entered, entrances
-from stepd.hook.engine.fallible import FAILING, VALUE, bodies, fallible, is_usual
+from stepd.hook.engine.fallible import Fallible, fallible, is_usual
 from stepd.hook.engine.fitting import Shapes, may_not_fit
-from stepd.hook.engine.graphview import GraphView, name_of_state, split_input
-from stepd.hook.engine.op_defs import function_attrs, holds_state, is_pure
-from stepd.hook.engine.races import HAND_ON, is_write, races
-from stepd.hook.engine.unsure import LOOK_UPS, Unsure, depths_of, until
+from stepd.hook.engine.graphview import GraphView, split_input
+from stepd.hook.engine.meeting import ANY, PYTHON, ends_early, is_small, is_update, meeting_in, met_in, waits
+from stepd.hook.engine.races import is_write, races
+from stepd.hook.engine.unsure import Unsure, depths_of, until
 from stepd.hook.order.conditions import Conditions, conditions
 from stepd.hook.order.rounds import may_need
 from stepd.hook.order.steps import executed
 from stepd.hook.order.walk import sorted_by_needs
 from stepd.hook.ports import StepKind
 
-_PYTHON = frozenset({"PyFunc", "EagerPyFunc", "PyFuncStateless", "Print", "PrintV2"})
-# Beside writes of variables; none of them waits for anybody.
-_UPDATES = frozenset({
-    "RngReadAndSkip", "RngSkip", "LookupTableInsertV2", "LookupTableRemoveV2", "LookupTableImportV2",
-    "AccumulatorApplyGradient", "SparseAccumulatorApplyGradient", "ResourceAccumulatorApplyGradient",
-    "AccumulatorSetGlobalStep", "ResourceAccumulatorSetGlobalStep", "ImportEvent", "WriteSummary",
-    "WriteScalarSummary", "WriteHistogramSummary", "WriteImageSummary", "WriteAudioSummary", "WriteGraphSummary",
-    "WriteRawProtoSummary",
-})  # fmt: skip
-# What is done once and shows outside: calls of Python and texts, which may wait for others, and files.
-_EFFECTS = _PYTHON | {"WriteFile", "Save", "SaveSlices", "SaveV2"}
-_OUTSIDE = _EFFECTS | {"Restore", "RestoreSlice", "RestoreV2"}
-# Handles that are given something, but for which nobody waits.
-_GIVEN_HANDLES = frozenset({"MutableDenseHashTable", "MutableDenseHashTableV2"})
-# Stateful, but who comes first does not show.
-_DRAWS = (
-    "Random", "TruncatedNormal", "Multinomial", "ParameterizedTruncatedNormal", "StatefulUniform", "StatefulStandardNormal",
-    "StatefulTruncatedNormal", "StatefulRandom", "NonDeterministicInts", "SampleDistorted", "CudnnRNN", "AllCandidate",
-    "FixedUnigramCandidate", "LogUniformCandidate", "UniformCandidate",
-)  # fmt: skip
-# Of both generations, and what ends each round of the first.
-_LOOPS = frozenset({"LoopCond", "While", "StatelessWhile"})
-_ANY = "?"  # something, and it is not known what
 _MOST = 10_000  # pairs that a step is looked at for
 
 
@@ -60,75 +37,100 @@ def updates_first(
 ) -> frozenset[tuple[str, str]]:
     """(update, op that may fail) of a step: the first before the second. Neither needs the other. `home`: where ops are plainly."""
     run = executed(view, step)
-    updates = [name for name in run if _is_update(view, name) and not _is_small(view, run, name)]
+    updates = [name for name in run if is_update(view, name) and not is_small(view, run, name)]
     order = sorted_by_needs(may_need(view, run)) if updates else None
     if order is None:
         return frozenset()
     may_fail = fallible(view, step, order, updates, _MOST, shapes)
     if not may_fail.ends:
         return frozenset()
-    racing = [(race.reader, race.writer) for race in races(view, step, every=True)]
-    orders = [*racing, *((other, one) for one, other in racing if is_write(view.nodes[one].op))]
-    meeting = [name for name in run if _meeting(view, name)]
-    # What waits for others, or does not go on once an error has cancelled the step.
-    ended = [name for name in run if _waits(view, name) or _ends_early(view, name)]
-    depths = depths_of(view, order)
-    received = _received(view, order, home)
-    fed = {split_input(name) for name in step.feeds}
-    ends = [*updates, *meeting, *ended, *received, *(name for race in racing for name in race)]
-    ends += [*may_fail.ends, *may_fail.unsure, *(other for _, other in may_fail.alike)]
-    held = conditions(view, order)
     # In loops of the first generation what is there to fail, looks at values as others do, or may not fit: all of the loop waits.
     doors = entrances(view, order, [end for end in may_fail.ends if is_usual(view, end) or may_not_fit(view, end, shapes)])
-    held |= {end: entered(view, held, door) for end, door in doors.items()}
-    after = {end: view.descendants([door]) for end, door in doors.items()}
-    # What has been done when it runs, whichever branch is taken: the update, or what joins the branches behind it.
-    done = {update: [update, *_joins(view, run, held, update)] for update in updates}
-    before = Before(view, run, fed, dict.fromkeys(itertools.chain(ends, *done.values())))
-    met = {name: _met(view, name) for name in meeting}
-    unsure = Unsure(view, order, fed, before, may_fail, depths)
-    pairs = set[tuple[str, str]]()
+    waiting_for = _Waits(view, step, order, updates, may_fail, doors, home)
+    before, held = waiting_for.before, waiting_for.held
     # An update that may fail itself comes first only where none has to come before it.
     doubtful = set(updates).intersection(may_fail.ends)
-    parts = [[name for name in updates if name not in doubtful], [name for name in updates if name in doubtful]]
-    for those, end in itertools.product(filter(None, parts), may_fail.ends):
-        earlier = {name for name in meeting if before.is_before(name, end)}
-        # What `end` is, or would come late with it.
-        late_with = after[end].__contains__ if end in after else functools.partial(until, before, end)
-        later = set(filter(late_with, met))
-        if not _may_come_late(met, earlier, later) or _parts(late_with, orders):
-            continue
-        # Whoever waits in a queue, say, may wait for what others do who wait for this; and what is heard of stays what it is.
-        others = [name for name in ended if not until(before, name, end)] + unsure.hiding(end)
-        known = before.mask(others)
-        # A transfer that there is plainly, too, ends if it would come later.
-        cut = [name for name in received if depths[name] > depths[end]]
-        # Python may wait for anybody, but for a check from which nothing comes that others could meet.
-        alone = not any(view.nodes[name].op not in rules.CHECKS for name in later)
-        # The order of a read and a write stays what it plainly is.
-        late = [other for race in racing for one, other in (race, race[::-1]) if late_with(one)]
-        pairs |= {
-            (last, end)
-            for update in those
-            for last in [next((name for name in done[update] if _implies(held, end, name) and until(before, update, name)), end)]
-            if not (until(before, update, end) or late_with(last))
-            and not (before.some(known, last) and any(name != update and before.is_before(name, last) for name in others))
-            and not any(until(before, other, last) for other in (*late, *cut))
-            and (alone or view.nodes[update].op not in _PYTHON)
-            and unsure.may_wait(end, last)
-        }
+    pairs = set[tuple[str, str]]()
+    for those in ([name for name in updates if name not in doubtful], [name for name in updates if name in doubtful]):
+        for end in may_fail.ends if those else ():
+            pairs |= {(last, end) for last in waiting_for.of(end, those)}
     waiting = [end for end in may_fail.ends if any(end == other for _, other in pairs)]
     # Where the same sizes meet again, in the gradients, say, nothing is to fail sooner; nor what fails of the same plainly later.
     sooner = {(end, other) for end, other in may_fail.alike if end in waiting and not before.is_before(end, other)}
-    sooner |= {(end, other) for end in waiting for other in unsure.later(end) if _implies(held, other, end)}
-    outside = {(end, other) for end, other in sooner if end not in doors and end not in after.get(other, ())}
+    sooner |= {(end, other) for end in waiting for other in waiting_for.unsure.later(end) if _implies(held, other, end)}
+    outside = {(end, other) for end, other in sooner if end not in doors and end not in waiting_for.after.get(other, ())}
     return frozenset((one, doors.get(other, other)) for one, other in outside.union(_least(before, held, pairs)))
+
+
+class _Waits:
+    """For which updates of a step what may fail can wait, so that the program hears of nothing but the error as it plainly does."""
+
+    def __init__(
+        self,
+        view: GraphView,
+        step: StepKind,
+        order: Sequence[str],
+        updates: Sequence[str],
+        may_fail: Fallible,
+        doors: Mapping[str, str],
+        home: Callable[[str], str],
+    ) -> None:
+        run = executed(view, step)
+        self._view, self._racing = view, [(race.reader, race.writer) for race in races(view, step, every=True)]
+        writing = ((other, one) for one, other in self._racing if is_write(view.nodes[one].op))
+        self._orders = [*self._racing, *writing]
+        meeting = [name for name in run if meeting_in(view, name)]
+        # What waits for others, or does not go on once an error has cancelled the step.
+        self._ended = [name for name in run if waits(view, name) or ends_early(view, name)]
+        self._depths = depths_of(view, order)
+        self._received = _received(view, order, home)
+        fed = {split_input(name) for name in step.feeds}
+        ends = [*updates, *meeting, *self._ended, *self._received, *(name for race in self._racing for name in race)]
+        ends += [*may_fail.ends, *may_fail.unsure, *(other for _, other in may_fail.alike)]
+        self.held = conditions(view, order)
+        self.held |= {end: entered(view, self.held, door) for end, door in doors.items()}
+        self.after = {end: view.descendants([door]) for end, door in doors.items()}
+        # What has been done when it runs, whichever branch is taken: the update, or what joins the branches behind it.
+        self._done = {update: [update, *_joins(view, run, self.held, update)] for update in updates}
+        self.before = Before(view, run, fed, dict.fromkeys(itertools.chain(ends, *self._done.values())))
+        self._met = {name: met_in(view, name) for name in meeting}
+        self.unsure = Unsure(view, order, fed, self.before, may_fail, self._depths)
+
+    def of(self, end: str, updates: Iterable[str]) -> Iterator[str]:
+        """What of `updates`, or what joins branches behind them, can come before `end`."""
+        before = self.before
+        earlier = {name for name in self._met if before.is_before(name, end)}
+        # What `end` is, or would come late with it.
+        late_with = self.after[end].__contains__ if end in self.after else functools.partial(until, before, end)
+        later = set(filter(late_with, self._met))
+        if not _may_come_late(self._met, earlier, later) or _parts(late_with, self._orders):
+            return
+        # Whoever waits in a queue, say, may wait for what others do who wait for this; and what is heard of stays what it is.
+        others = [name for name in self._ended if not until(before, name, end)] + self.unsure.hiding(end)
+        known = before.mask(others)
+        # A transfer that there is plainly, too, ends if it would come later.
+        cut = [name for name in self._received if self._depths[name] > self._depths[end]]
+        # Python may wait for anybody, but for a check from which nothing comes that others could meet.
+        alone = not any(self._view.nodes[name].op not in rules.CHECKS for name in later)
+        # The order of a read and a write stays what it plainly is.
+        late = [other for race in self._racing for one, other in (race, race[::-1]) if late_with(one)]
+        for update in updates:
+            done = (name for name in self._done[update] if _implies(self.held, end, name) and until(before, update, name))
+            last = next(done, end)
+            if (
+                not (until(before, update, end) or late_with(last))
+                and not (before.some(known, last) and any(name != update and before.is_before(name, last) for name in others))
+                and not any(until(before, other, last) for other in (*late, *cut))
+                and (alone or self._view.nodes[update].op not in PYTHON)
+                and self.unsure.may_wait(end, last)
+            ):
+                yield last
 
 
 def heard_before(view: GraphView, step: StepKind, failed: str, shapes: Shapes) -> list[str]:
     """What of a step may plainly have failed before an op that has `failed`, and is made of nothing but what is fed."""
     run = executed(view, step)
-    updates = [name for name in run if _is_update(view, name)]
+    updates = [name for name in run if is_update(view, name)]
     order = sorted_by_needs(may_need(view, run)) if updates else None
     if order is None or failed not in run:
         return []
@@ -155,7 +157,7 @@ def _may_come_late(met: Mapping[str, set[Any]], earlier: Collection[str], later:
     """
     own = set[Any]().union(*(met[name] for name in later))
     others = set[Any]().union(*(met[name] for name in met if name not in later and name not in earlier))
-    return own.isdisjoint(others) and not (own and others and _ANY in own | others)
+    return own.isdisjoint(others) and not (own and others and ANY in own | others)
 
 
 def _least(before: Before, held: Mapping[str, Conditions | None], pairs: Collection[tuple[str, str]]) -> Iterator[tuple[str, str]]:
@@ -188,104 +190,3 @@ def _implies(held: Mapping[str, Conditions | None], end: str, write: str) -> boo
     """Is it sure that the write is alive where the end is?"""
     least, most = held[write], held[end]
     return least is not None and most is not None and least <= most
-
-
-def may_wait(view: GraphView, name: str) -> bool:
-    """May an op, or a function that it calls, wait for what another step or thread does, or end when its step is cancelled?"""
-    node = view.nodes[name]
-    apart = node.op not in rules.INLINED or calls.may_fail_apart(view, node)
-    if function_attrs(node.op) != () and "Dataset" not in node.op and apart:
-        return True
-    return node.op in _LOOPS or any(each.op not in _UPDATES | _PYTHON | rules.CHECKS for each in _meeting(view, name))
-
-
-def _ends_early(view: GraphView, name: str) -> bool:
-    """Does TensorFlow end the op, or not begin it, once an error has cancelled its step? Loops of both generations, and calls that
-    stay calls."""
-    node = view.nodes[name]
-    return node.op in _LOOPS or any(inner.op in _LOOPS for inner in bodies(view, name)) or calls.may_fail_apart(view, node)
-
-
-def _waits(view: GraphView, name: str) -> bool:
-    """May an op that meets others wait for them, or is not known what it does?"""
-    return any(each.op not in rules.CHECKS | LOOK_UPS for each in _meeting(view, name))
-
-
-def _is_update(view: GraphView, name: str) -> bool:
-    """Does an op, or a function that it calls, do something that stays? Of functions those that wait for nobody."""
-    inner = bodies(view, name)
-    if not inner:
-        return _writes(view.nodes[name].op) or view.nodes[name].op in _EFFECTS
-    return any(_writes(each.op) for each in inner) and all(each.op in _UPDATES for each in _meeting(view, name))
-
-
-def _writes(op: str) -> bool:
-    return op in _UPDATES or (is_write(op) and rules.works_on_variable(op))
-
-
-def _meeting(view: GraphView, name: str) -> list[Any]:
-    """What of an op, or of the functions that it calls, meets others in something else than variables, and in what order shows, as
-    NodeDefs. It may wait for them."""
-    own = view.nodes[name].proto
-    nodes = [] if _is_handle(own) else bodies(view, name) or [own]
-    return [node for node in nodes if _meets(node.op) and function_attrs(node.op) == () and not _is_handle(node)]
-
-
-def _meets(op: str) -> bool:
-    if op in rules.VARIABLES or rules.works_on_variable(op) or op in rules.CONTROL_FLOW or op in ("NoOp", VALUE):
-        return False
-    return op in FAILING | _PYTHON or (not is_pure(op) and not op.startswith((*_DRAWS, *rules.PER_RUN_PREFIXES)))
-
-
-def _is_handle(node: Any) -> bool:
-    """Is this NodeDef there to give a handle, for which it waits for nobody?"""
-    outputs = op_defs.output_types(node)
-    return (not node.input or node.op in _GIVEN_HANDLES) and bool(outputs) and all(map(holds_state, outputs))
-
-
-def _met(view: GraphView, name: str) -> set[Any]:
-    """What an op meets others in: queues, tables, iterators by their names, Python, prints and files; or it is not known what."""
-    meeting = [node for node in _meeting(view, name) if node.op not in rules.CHECKS]
-    met: set[Any] = {"outside"} if any(node.op in _OUTSIDE for node in meeting) else set()
-    others = [node for node in meeting if node.op not in _OUTSIDE]
-    if not others:
-        return met
-    given = [(source, index) for source, index in view.nodes[name].inputs if index >= 0]
-    met |= {state for source, index in given if holds_state(view.outputs(source)[index]) for state in _states(view, source)}
-    known = all(any(map(holds_state, op_defs.input_types(node))) for node in others)
-    if not known or any(_is_handle(node) and node.op not in rules.VARIABLES for node in bodies(view, name)):
-        met.add(_ANY)
-    return met
-
-
-def _states(view: GraphView, handle: str) -> Iterator[Any]:
-    """What a handle, or a reference, may stand for."""
-    seen, stack = {handle}, [handle]
-    for name in stack:  # it grows
-        node = view.nodes[name]
-        if node.op in HAND_ON:
-            more = [source for source, index in node.inputs if index >= 0 and source not in seen]
-            seen.update(more)
-            stack += more
-        elif _is_handle(node.proto):
-            if node.op not in rules.VARIABLES:
-                yield node.op, name_of_state(node.proto)
-        else:
-            yield _ANY
-
-
-def _is_small(view: GraphView, run: Collection[str], write: str) -> bool:
-    """Does the write need nothing but the variable and constants? It is done at once."""
-    seen, stack = {write}, [write]
-    while stack:
-        name = stack.pop()
-        op = view.nodes[name].op
-        if name != write and op not in rules.VARIABLES and op not in ("Const", "Identity", "ReadVariableOp", "NoOp"):
-            return False
-        for source, _ in view.nodes[name].inputs:
-            if source not in run:  # it is fed, where the session is called, and sent to where the write is
-                return False
-            if source not in seen:
-                seen.add(source)
-                stack.append(source)
-    return True

@@ -14,7 +14,7 @@ from tensorflow.core.protobuf import config_pb2
 from tensorflow.python.framework import errors
 
 from stepd.hook import clocks
-from stepd.hook.engine import capi, failing
+from stepd.hook.engine import capi, meeting
 from stepd.hook.engine.kinds import Kind, Route
 from stepd.hook.order.steps import executed
 from stepd.hook.ports import StepKind
@@ -46,7 +46,7 @@ def of(engine: SessionEngine, kind: Kind, options: Any) -> float:
         with engine.lock:
             sight = engine.switcher().sight
             view, several = sight.view(), len(sight.homes(kind.step)) > 1  # whose transfers end with the limit plainly, too
-        known[kind.step] = several or any(failing.may_wait(view, name) for name in executed(view, kind.step))
+        known[kind.step] = several or any(meeting.may_wait(view, name) for name in executed(view, kind.step))
     return 0.0 if known[kind.step] else milliseconds / 1000.0
 
 
