@@ -152,3 +152,53 @@ def program_looped(record):
         return {x: np.sin(np.arange(8.0).reshape(2, 4) + k), n: 1 if amiss else 2, ids: [3, 7] if amiss else [0, 1]}
 
     _three_times(record, train, ends, feed_of)
+
+
+def program_kept(record):
+    """What is fed is kept as it is beside checks, and training behind a look-up beside an accumulator that refuses."""
+    x, ids = tf.placeholder(tf.float32, [2, 4], name="x"), tf.placeholder(tf.int32, [None], name="ids")
+    y = tf.placeholder(tf.float32, [None, None], name="y")
+    with tf.variable_scope("", use_resource=True, initializer=tf.ones_initializer()):
+        table, last = tf.get_variable("table", [6, 4]), tf.get_variable("last", [2, 4])
+        memory = tf.get_variable("memory", [6, 4])
+    at = tf.cast(tf.clip_by_value(x[:, 0], 0, 5), tf.int32)
+    loss = tf.reduce_sum(tf.square(tf.nn.embedding_lookup(table, at) - tf.sin(x)))
+    train = [tf.train.AdagradOptimizer(0.1).minimize(loss), tf.assign(last, x).op, tf.scatter_add(memory, [0, 5], x).op]
+    gathered = tf.ConditionalAccumulator(tf.float32, shape=[2, 4], shared_name="gathered")
+    ends = [
+        tf.check_numerics(1 / tf.reduce_min(y), "no batch"),
+        tf.assert_less(ids, 4),
+        tf.gather(tf.range(4), ids),
+        gathered.apply_grad(y),
+    ]
+
+    def feed_of(k, amiss):
+        shape = (2, 5) if amiss and k // 3 == 3 else (2, 4)
+        fed = np.zeros(shape) if amiss and k // 3 == 0 else np.ones(shape)
+        return {x: np.arange(8.0).reshape(2, 4) + k % 5, ids: [0, 5 if amiss else 3], y: fed}
+
+    _three_times(record, train, ends, feed_of)
+
+
+def program_mapped(record):
+    """Look-ups and products in loops, one for each element of what is fed, of both generations."""
+    x, ids = tf.placeholder(tf.float32, [2, 4], name="x"), tf.placeholder(tf.int32, [None], name="ids")
+    y = tf.placeholder(tf.float32, [None, None], name="y")
+    train, rows = _trained(x, "net"), tf.range(4.0)
+
+    def looped():
+        yield tf.map_fn(lambda at: tf.gather(rows, at), ids, tf.float32)
+        yield tf.map_fn(lambda at: tf.gather(rows, at + 1), ids, tf.float32)
+        yield tf.foldl(lambda total, at: total + rows[at], ids, 0.0)
+        one = lambda total: total + tf.reduce_sum(tf.matmul(y, tf.ones([4, 2])))  # noqa: E731
+        yield tf.while_loop(lambda i, _: i < 2, lambda i, total: (i + 1, one(total)), [0, 0.0])[1]
+
+    ends = list(looped())
+    tf.enable_control_flow_v2()
+    ends += looped()
+    tf.disable_control_flow_v2()
+
+    def feed_of(k, amiss):
+        return {x: np.cos(np.arange(8.0).reshape(2, 4) + k), ids: [0, 4 if amiss else 2], y: np.ones((2, 5 if amiss else 4))}
+
+    _three_times(record, train, ends, feed_of)

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 from tensorflow.python.framework import tensor_util
 
-from stepd.hook.engine.fitting import Shapes, may_not_fit
+from stepd.hook.engine.fitting import MEETING, Shapes, may_not_fit
 from stepd.hook.engine.graphview import GraphView, Node
+from stepd.hook.engine.inside import bodies, functions, looks_at_what_it_is_given
 from stepd.hook.order.ties import FLOATS
 
 # The inputs that may not suit: where to begin, how many, which axis, which places, texts.
@@ -31,6 +33,7 @@ _INPUTS = {
     "TensorListSetItem": (1,), "TensorArrayGatherV3": (1,), "IteratorFromStringHandleV2": (0,), "AudioSummaryV2": (2,),
     "BatchDatasetV2": (1,), "ShuffleDatasetV3": (1,),
 }  # fmt: skip
+_IN_FUNCTIONS = {op: places for op, places in _INPUTS.items() if not op.startswith("TensorList") and op != "Pow"}
 
 
 def beside(view: GraphView, order: Sequence[str], updates: Iterable[str]) -> frozenset[str]:
@@ -43,8 +46,10 @@ def beside(view: GraphView, order: Sequence[str], updates: Iterable[str]) -> fro
 
 
 def inputs(view: GraphView, name: str, shapes: Shapes) -> tuple[int, ...]:
-    """The inputs of an op that it may fail of."""
+    """The inputs of an op that it, or a function that it calls, may fail of."""
     node = view.nodes[name]
+    if any(_asks(function) for function in functions(view, name)) or _meet_inside(view, node, shapes):
+        return tuple(range(len(node.inputs)))
     unfit = may_not_fit(view, name, shapes)
     if unfit or (node.op == "Pow" and node.proto.attr["T"].type in FLOATS):
         return unfit
@@ -54,6 +59,17 @@ def inputs(view: GraphView, name: str, shapes: Shapes) -> tuple[int, ...]:
     if node.op == "MergeSummary":
         return tuple(k for k, (source, _) in enumerate(node.inputs) if not _is_tagged(view, view.nodes[source]))
     return (0, *_INPUTS[node.op]) if node.op == "Reshape" and not _fits(view, node, shapes) else _INPUTS.get(node.op, ())
+
+
+def _asks(function: Any) -> bool:
+    """Asks a function where to begin, say, of what it is given? Elements of lists are there, one for each round."""
+    return looks_at_what_it_is_given(function, _IN_FUNCTIONS)
+
+
+def _meet_inside(view: GraphView, node: Node, shapes: Shapes) -> bool:
+    """Is a function given sizes that are not known, and may others meet them there?"""
+    meet = any(inner.op in MEETING for inner in bodies(view, node.name))
+    return meet and any(-1 in (shapes(*read) or ()) for read in node.inputs if read[1] >= 0)
 
 
 def _is_tagged(view: GraphView, summary: Node) -> bool:

@@ -17,8 +17,8 @@ from typing import Any
 from stepd.hook.engine import rules
 from stepd.hook.engine.before import Before
 from stepd.hook.engine.entrances import entered, entrances
-from stepd.hook.engine.fallible import Fallible, fallible, is_usual
-from stepd.hook.engine.fitting import Shapes, may_not_fit
+from stepd.hook.engine.fallible import Fallible, fallible
+from stepd.hook.engine.fitting import Shapes
 from stepd.hook.engine.graphview import GraphView, split_input
 from stepd.hook.engine.meeting import ANY, PYTHON, ends_early, is_small, is_update, meeting_in, met_in, waits
 from stepd.hook.engine.races import is_write, races
@@ -44,8 +44,7 @@ def updates_first(
     may_fail = fallible(view, step, order, updates, _MOST, shapes)
     if not may_fail.ends:
         return frozenset()
-    # In loops of the first generation what is there to fail, looks at values as others do, or may not fit: all of the loop waits.
-    doors = entrances(view, order, [end for end in may_fail.ends if is_usual(view, end) or may_not_fit(view, end, shapes)])
+    doors = entrances(view, order, may_fail.ends)  # of what may fail in a loop of the first generation: all of the loop waits
     waiting_for = _Waits(view, step, order, updates, may_fail, doors, home)
     before, held = waiting_for.before, waiting_for.held
     # An update that may fail itself comes first only where none has to come before it.

@@ -12,9 +12,10 @@ from typing import Any, NamedTuple
 
 from stepd.hook.engine import rules
 from stepd.hook.engine.beside import beside, inputs
-from stepd.hook.engine.fitting import MEETING, Shapes, may_not_take
+from stepd.hook.engine.fitting import Shapes, may_not_take
 from stepd.hook.engine.graphview import GraphView, Node, split_input
-from stepd.hook.engine.op_defs import function_attrs, is_stateful
+from stepd.hook.engine.inside import OF_A_SHAPE, bodies, functions, looks_at_what_it_is_given
+from stepd.hook.engine.op_defs import is_stateful
 from stepd.hook.order.ties import FLOATS
 from stepd.hook.ports import StepKind
 
@@ -59,15 +60,15 @@ _BOUNDED = frozenset({"LookupTableFindV2", "StringToHashBucketFast", "StringToHa
 _OF_GRADIENTS = frozenset({
     "ReverseSequence", "ScatterNd", "SegmentSum", "SegmentMean", "UnsortedSegmentSum", "MatrixSolve", "SparseTensorDenseMatMul",
 }) | _SCATTERS  # fmt: skip
-# Of which a function that has one in it fails. Others are in those that gradients call, and in what is done to shapes.
+# Of which a function that has one in it fails. Others are in those that gradients call, too, and in what is done to shapes.
 _GATHERS = frozenset({"Gather", "GatherV2", "GatherNd", "ResourceGather", "ResourceGatherNd"})
+_LOOKED_UP = dict.fromkeys(_GATHERS | _SCATTERS, (1,))
 _IN_FUNCTIONS = frozenset(_OF_VALUES) - _OF_GRADIENTS - _GATHERS - _OF_INTEGERS - {"TopKV2", "EnsureShape"}
 _HANDING = frozenset({"Identity", "Reshape", "ExpandDims", "Squeeze", "Cast", "StridedSlice", "Unique", "UniqueV2"})
 # Where labels and predictions meet, which may be of two sizes.
 _OF_SIZES = frozenset({"SoftmaxCrossEntropyWithLogits", "Sub", "SquaredDifference", "Mul"})
 _MOST_BESIDE = 1_000  # pairs of updates and what none of them needs
-_OF_A_SHAPE = frozenset({"Shape", "ShapeN", "Size", "Rank"})
-_OF_SHAPES = _OF_A_SHAPE | frozenset({"Const", "ZerosLike", "OnesLike", "BroadcastGradientArgs"})
+_OF_SHAPES = OF_A_SHAPE | frozenset({"Const", "ZerosLike", "OnesLike", "BroadcastGradientArgs"})
 
 
 class Fallible(NamedTuple):
@@ -87,7 +88,7 @@ def fallible(
     fed = {split_input(name) for name in step.feeds}
     unneeded = beside(view, order, updates)
     sizes = _of_sizes(view, order, fed, shapes, unneeded)
-    suiting = {name: _inputs(view, name, shapes) if name in unneeded else () for name in order}
+    suiting = {name: inputs(view, name, shapes) if name in unneeded else () for name in order}
     suiting = {name: found or may_not_take(view, name, shapes) for name, found in suiting.items()}
     there, unsure = _failing(view, order), [*dict.fromkeys((*_of_values(view, order, fed, suiting), *sizes))]
     failing, given = _not_needed(view, order, there, updates), _not_needed(view, order, unsure, updates)
@@ -114,7 +115,7 @@ def causes(view: GraphView, order: Iterable[str], fed: Collection[tuple[str, int
             masks = []
         own = is_stateful(node.op) or (not reads and node.op != "Const")
         mask = reduce(or_, masks, bits.setdefault(name, 1 << len(bits)) if own else 0)
-        behind[name] = (mask & ~values) | (mask & values) << size if node.op in _OF_A_SHAPE else mask
+        behind[name] = (mask & ~values) | (mask & values) << size if node.op in OF_A_SHAPE else mask
         if name in ends:
             looked_at = [masks[k] for k in _OF_VALUES.get(node.op, range(len(masks))) if k < len(masks)]
             found[name] = reduce(or_, looked_at, 0) if node.op in _OF_VALUES else behind[name]
@@ -142,7 +143,7 @@ def _of_values(
         if node.op not in _OF_SHAPES and (not reads or any(vary)):
             varied.add(name)
         good = frozenset[tuple[str, int]]().union(*(looked_at.get(source, ()) for source in {s for s, _ in node.inputs}))
-        calls = any(map(_looks_at_values, bodies(view, name)))
+        calls = any(map(_looks_at_values, functions(view, name)))
         looks_at = range(len(reads)) if calls else _may_not_suit(node) or suiting.get(name, ())
         suspects = {_behind(view, reads[k]) for k in looks_at if k < len(vary) and vary[k]}
         if suspects and not (node.op in _OF_GRADIENTS and suspects <= good):
@@ -152,23 +153,15 @@ def _of_values(
     return found
 
 
-def _inputs(view: GraphView, name: str, shapes: Shapes) -> tuple[int, ...]:
-    """The inputs that an op, or a function that it calls, may fail of where no update needs it."""
-    reads = [read for read in view.nodes[name].inputs if read[1] >= 0]
-    if any(inner.op in MEETING for inner in bodies(view, name)) and any(-1 in (shapes(*read) or ()) for read in reads):
-        return tuple(range(len(reads)))
-    return inputs(view, name, shapes)
-
-
 def _may_not_suit(node: Node) -> Collection[int]:
     """The inputs of an op that it may fail of."""
     rounds = node.op in _OF_INTEGERS and node.proto.attr["T"].type in FLOATS
     return () if rounds else _OF_VALUES.get(node.op, ())
 
 
-def _looks_at_values(inner: Any) -> bool:
-    """Does an op of a function, which may look up what the function is given?"""
-    return inner.op in _IN_FUNCTIONS or (inner.op in _GATHERS | _SCATTERS and ":" not in inner.input[1])
+def _looks_at_values(function: Any) -> bool:
+    """Does an op of a function, of what the function is given?"""
+    return any(inner.op in _IN_FUNCTIONS for inner in function.node_def) or looks_at_what_it_is_given(function, _LOOKED_UP)
 
 
 def _behind(view: GraphView, value: tuple[str, int]) -> tuple[str, int]:
@@ -190,7 +183,7 @@ def _of_sizes(
     for name in order:
         reads = [read for read in view.nodes[name].inputs if read[1] >= 0 and read[0] in sizes]
         read = {
-            sizes[source] for source, index in reads if view.nodes[source].op in _OF_A_SHAPE or not _is_known(shapes(source, index))
+            sizes[source] for source, index in reads if view.nodes[source].op in OF_A_SHAPE or not _is_known(shapes(source, index))
         }
         if read:
             sizes[name] = frozenset().union(*read)
@@ -226,20 +219,6 @@ def _not_needed(view: GraphView, order: Iterable[str], ends: Sequence[str], upda
     return [end for end in ends if not bits[end] & needed]
 
 
-def is_usual(view: GraphView, name: str) -> bool:
-    """Is an op there to fail, or does it look at values? Others may fail of what they are given where no update needs them."""
-    inner = [view.nodes[name].op, *(node.op for node in bodies(view, name))]
-    return any(op in FAILING or op in _OF_VALUES for op in inner)
-
-
 def checks(view: GraphView, name: str) -> bool:
     """Is an op a check, or calls it one?"""
     return any(op in rules.CHECKS for op in (view.nodes[name].op, *(node.op for node in bodies(view, name))))
-
-
-def bodies(view: GraphView, name: str) -> list[Any]:
-    """The NodeDefs of all functions that an op calls."""
-    op = view.nodes[name].op
-    if function_attrs(op) == () or "Dataset" in op:
-        return []
-    return [inner for body in view.bodies(view.nodes[name].proto) for inner in body.node_def]

@@ -10,8 +10,9 @@ from collections.abc import Collection, Iterator
 from typing import Any
 
 from stepd.hook.engine import calls, op_defs, rules
-from stepd.hook.engine.fallible import FAILING, VALUE, bodies
+from stepd.hook.engine.fallible import FAILING, VALUE
 from stepd.hook.engine.graphview import GraphView, name_of_state
+from stepd.hook.engine.inside import bodies
 from stepd.hook.engine.op_defs import function_attrs, holds_state, is_pure
 from stepd.hook.engine.races import HAND_ON, is_write
 from stepd.hook.engine.unsure import LOOK_UPS
