@@ -109,6 +109,14 @@ def number_ends(error: BaseException, kind: Kind, route: Route | None, called: b
     names.set_text(error, _END.sub(taking, _DEAD_END.sub(dead, text)))
 
 
+def number_bodies(engine: SessionEngine, error: BaseException, kind: Kind) -> None:
+    """Give the bodies that an `error` of a step of `kind` names plain numbers, in a session whose graph has others."""
+    text = getattr(error, "_message", None)
+    if isinstance(text, str) and "/_" in text and engine.routing.known_switcher() is not None:
+        size = kind.size or engine.mirror.taken
+        names.set_text(error, engine.body_numbers.plain_text(text, engine.mirror.user_graph, size))
+
+
 def _ends(kind: Kind, called: bool) -> list[str]:
     """What a step of `kind` fetches, in the order in which its ends are numbered."""
     fetched = [capi.output_name(tensor) for tensor in kind.fetches]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import math
 from collections import Counter
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from typing import Any, NamedTuple
 
 from stepd.hook.engine import capi
@@ -40,11 +40,12 @@ class Kind:
 
     __slots__ = (
         "_guessed", "ended_well", "epoch", "feeds", "fetches", "first_seconds", "in_parts", "least", "may_be_asked", "notes",
-        "ran_on", "route", "runs", "seconds", "step", "sums_shown", "targets", "waited",
+        "ran_on", "route", "runs", "seconds", "size", "step", "sums_shown", "targets", "waited",
     )  # fmt: skip
 
-    def __init__(self, step: StepKind, key: tuple[tuple[Any, ...], tuple[Any, ...], tuple[Any, ...]]) -> None:
+    def __init__(self, step: StepKind, key: tuple[tuple[Any, ...], tuple[Any, ...], tuple[Any, ...]], size: int = 0) -> None:
         self.step = step
+        self.size = size  # of the program's graph when it was first asked for, in ops; 0: not known
         self.fetches, self.targets, self.feeds = key
         self.route: Route | None = None
         self.epoch = -1
@@ -98,7 +99,9 @@ def patience(in_flight: Collection[Kind], most: float) -> float:
 class Kinds:
     """All kinds of one session, by the handles that a run passes."""
 
-    def __init__(self) -> None:
+    def __init__(self, size: Callable[[], int] = int) -> None:
+        """`size`: of so many ops is the program's graph, as the session has it now."""
+        self._size = size
         self.by_handles: dict[tuple[tuple[Any, ...], tuple[Any, ...], tuple[Any, ...]], Kind] = {}
         self._steps: dict[StepKind, StepKind] = {}
         # Kinds whose runs are not counted one by one, or failed half-way.
@@ -115,7 +118,7 @@ class Kinds:
             [capi.output_name(t) for t in fetches],
             [capi.op_name(op) for op in targets],
         )
-        kind = Kind(self._steps.setdefault(step, step), key)
+        kind = Kind(self._steps.setdefault(step, step), key, self._size())
         return self.by_handles.setdefault(key, kind)
 
     def history(self) -> History:

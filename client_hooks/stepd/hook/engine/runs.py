@@ -202,6 +202,7 @@ class Runs:
         if route is not None:
             hidden.name_caller(engine, kind, error)
         error_words.number_ends(error, kind, route, called, by_callable)
+        error_words.number_bodies(engine, error, kind)
         if engine.cluster is not None:
             worker_words.tell_plainly(error, kind.step)
 

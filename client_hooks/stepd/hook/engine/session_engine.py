@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 
 from stepd.hook.engine import capi, forked, requests, session_config, surroundings
 from stepd.hook.engine.ahead import Ahead
+from stepd.hook.engine.body_numbers import BodyNumbers
 from stepd.hook.engine.callables import Callables
 from stepd.hook.engine.calm import await_long_step
 from stepd.hook.engine.chaos import ChaosMonkey
@@ -69,7 +70,8 @@ class SessionEngine:
         self.settings = settings
         self.cluster = cluster
         self.native = "the session was not made for it"  # why it does not run on the native executor; "": it does
-        self.kinds = Kinds()
+        self.kinds = Kinds(lambda: self.mirror.taken)
+        self.body_numbers = BodyNumbers()
         self.gate: Gate[Kind] = Gate()
         self.runs = Runs(self)
         self.callables = Callables(self)
