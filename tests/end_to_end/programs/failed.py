@@ -202,3 +202,31 @@ def program_mapped(record):
         return {x: np.cos(np.arange(8.0).reshape(2, 4) + k), ids: [0, 4 if amiss else 2], y: np.ones((2, 5 if amiss else 4))}
 
     _three_times(record, train, ends, feed_of)
+
+
+def program_numbered(record):
+    """Errors in bodies of loops and conditions of the second generation, in each other and in functions, in a graph that grows."""
+    tf.enable_control_flow_v2()
+    x, y = tf.placeholder(tf.float32, [2, 4], name="x"), tf.placeholder(tf.float32, [None, None], name="y")
+
+    def summed(value, many):
+        return value + tf.reduce_sum(tf.matmul(y, tf.ones([4, many])))
+
+    def chosen(value, many):
+        return tf.cond(value > 100.0, lambda: value, lambda: summed(value, many))
+
+    with tf.name_scope("outer/inner"):
+        nested = tf.while_loop(lambda i, _: i < 3, lambda i, value: (i + 1, chosen(value, 2)), [0, 0.0])[1]
+    branch = chosen(tf.reduce_sum(x), 5)
+    train, steps = _trained(x, "net"), [nested, branch]
+    with tf.Session() as sess:
+        sess.run(tf.global_variables_initializer())
+        for k in range(24):
+            if k == 12:
+                steps.append(chosen(tf.reduce_mean(x), 7))
+            for n, step in enumerate(steps):
+                with record.error(f"{k} {n}"):
+                    fed = {x: np.sin(np.arange(8.0).reshape(2, 4) + k), y: np.ones((2, 4 + k % 2))}
+                    record.value(f"{k} {n}", sess.run([step, train], fed)[0])
+            record.value(f"after {k}", sess.run(tf.global_variables()))
+    tf.disable_control_flow_v2()
