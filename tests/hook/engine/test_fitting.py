@@ -43,6 +43,8 @@ def test_a_size_that_is_not_known_may_not_be_the_one_that_is(asked: Any) -> None
             tf.add_n([rows, fixed]),
             tf.stack([rows, fixed]),
             tf.einsum("ij,jk->ik", free, tf.ones([4, 3])),
+            tf.nn.conv2d(given(None, 8, 8, None), tf.ones([3, 3, 4, 2]), padding="SAME"),
+            tf.nn.depthwise_conv2d(given(None, None, 8, 8), tf.ones([3, 3, 4, 2]), [1] * 4, "SAME", data_format="NCHW"),
         ):
             assert asked(may_not_fit, value) == (0, 1), value
         assert asked(may_not_fit, tf.concat([free, fixed], 0)) == (0, 1, 2)
@@ -65,6 +67,8 @@ def test_layers_metrics_and_what_is_all_unknown_fit(asked: Any) -> None:
             tf.concat([rows, given(None, 2)], -1),
             tf.einsum("ij,jk->ik", rows, tf.ones([4, 3])),
             tf.broadcast_to(given(1, 4), [2, 4]),
+            tf.nn.conv2d(given(None, None, None, 4), tf.ones([3, 3, 2, 2]), padding="SAME"),  # in two groups
+            tf.nn.conv2d(anything, tf.ones([3, 3, 4, 2]), padding="SAME"),
             anything + fixed,
             tf.equal(tf.argmax(rows, 1), tf.argmax(given(None, 9), 1)),
         ):

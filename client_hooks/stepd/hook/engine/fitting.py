@@ -24,8 +24,9 @@ _OF_MATRICES = {"MatMul": ("transpose_a", "transpose_b")} | dict.fromkeys(
 )
 _OF_EQUALS = frozenset({"Pack", "AddN", "ScalarSummary"})
 _OF_EQUALLY_MANY = frozenset({"NonMaxSuppressionV2", "NonMaxSuppressionV3", "NonMaxSuppressionV4", "NonMaxSuppressionV5"})
+_OF_IMAGES = frozenset({"Conv2D", "Conv3D", "DepthwiseConv2dNative"})
 MEETING = frozenset({"BroadcastTo", "Einsum", "ConcatV2"}).union(
-    _OF_MATRICES, _OF_EQUALS, _OF_EQUALLY_MANY, (op for op, family in FAMILIES.items() if family in _BROADCASTING)
+    _OF_MATRICES, _OF_IMAGES, _OF_EQUALS, _OF_EQUALLY_MANY, (op for op, family in FAMILIES.items() if family in _BROADCASTING)
 )
 """Where sizes meet."""
 _DENSE = frozenset({"MutableDenseHashTable", "MutableDenseHashTableV2"})  # they refuse two keys
@@ -80,6 +81,11 @@ def _meeting(view: GraphView, node: Node, given: Sequence[Shape | None]) -> Iter
             first, second = (node.proto.attr[key].b for key in _OF_MATRICES[node.op])
             yield one[-2 if first else -1], other[-1 if second else -2]
             yield from ((a, b) for a, b in _aligned(one[:-2], other[:-2]) if 1 not in (a, b))
+    elif node.op in _OF_IMAGES:
+        image, kernel = given
+        if image and kernel:
+            channels = image[1 if node.proto.attr["data_format"].s.startswith(b"NC") else -1], kernel[-2]
+            yield channels if -1 in channels else ()  # of two that are known one may be a multiple
     elif node.op == "ConcatV2":
         axis = view.nodes[node.inputs[len(given) - 1][0]]
         along = int(tensor_util.MakeNdarray(axis.proto.attr["value"].tensor)) if axis.op == "Const" else None
