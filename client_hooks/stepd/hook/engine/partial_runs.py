@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from tensorflow.python.framework import errors
 
-from stepd.hook.engine import capi, names
+from stepd.hook.engine import capi, error_words, names
 from stepd.hook.engine.kinds import Kind, Route
 
 if TYPE_CHECKING:
@@ -104,6 +104,7 @@ class PartialRuns:
             if done:  # TensorFlow ends no other run of the session well from here on; in a new one it would
                 engine.bound = engine.bound or "a partial run failed, which may have broken the session, plainly too"
             self._repair(e, known.route)
+            error_words.number_bodies(engine, e, known.kind)
             raise
         finally:
             if done and self._open.pop(handle, None) is not None:
