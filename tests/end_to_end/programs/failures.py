@@ -251,7 +251,8 @@ def program_first(record):
     trains = [optimizer.minimize(tf.reduce_mean(tf.square(h)) * checked), optimizer.minimize(labelled)]
     first = tf.log(tf.reduce_min(x) + 1.0)
     beside = [tf.debugging.check_numerics(first, "first"), tf.debugging.assert_less(y, tf.constant(2, tf.int64))]
-    with tf.Session() as sess:
+    config = tf.ConfigProto(inter_op_parallelism_threads=1)  # else plainly either fails first, now and then
+    with tf.Session(config=config) as sess:
         sess.run(tf.global_variables_initializer())
         for k in range(18):
             lowest, label = ((0.5, 1), (-1.5, 3), (-3.0, 5))[k % 3]  # both good, the deeper one good, none
